@@ -254,7 +254,7 @@ func (s *Store) Get(principal string, id arcp.ArtifactID) (Row, error) {
 	s.mu.Lock()
 	e := s.find(principal, id)
 	s.mu.Unlock()
-	if e == nil || e.expired(time.Now()) && len(s.unnamed([]*entry{e})) > 0 {
+	if e == nil || e.expired(time.Now()) && len(s.opts.unnamed([]*entry{e})) > 0 {
 		return Row{}, arcp.Errorf(arcp.CodeNotFound, "no artifact %s", id)
 	}
 	return e.row, nil
@@ -274,11 +274,11 @@ func Names(arguments arcp.Raw, id arcp.ArtifactID) bool {
 }
 
 // unnamed returns the artifacts of a list that the arguments of no live job of their principal name.
-func (s *Store) unnamed(list []*entry) []*entry {
-	if s.opts.Live == nil || len(list) == 0 {
+func (o *Options) unnamed(list []*entry) []*entry {
+	if o.Live == nil || len(list) == 0 {
 		return list
 	}
-	s.opts.Live(func(principal string, _ arcp.JobID, arguments arcp.Raw) bool {
+	o.Live(func(principal string, _ arcp.JobID, arguments arcp.Raw) bool {
 		owns := func(e *entry) bool { return e.row.Principal == principal }
 		if slices.ContainsFunc(list, owns) && bytes.Contains(arguments, []byte(arcp.ArtifactPrefix)) {
 			list = slices.DeleteFunc(list, func(e *entry) bool { return owns(e) && Names(arguments, e.row.ID) })
@@ -460,7 +460,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) error {
 
 // expire deletes artifacts that have expired.
 func (s *Store) expire(ctx context.Context, now time.Time) error {
-	for batch := range slices.Chunk(s.unnamed(s.expired(now)), sweepBatch) {
+	for batch := range slices.Chunk(s.opts.unnamed(s.expired(now)), sweepBatch) {
 		if err := s.delete(ctx, "expire", s.markDeleting(batch)); err != nil {
 			return err
 		}
