@@ -37,7 +37,8 @@ const (
 	smallPart   = partSize / 2
 )
 
-// Time limits of requests. They end a request to storage that has stopped to answer.
+// Time limits of requests. They end a request to storage that has stopped to answer. A request that waits for
+// the credentials of a role may take longer; see Close.
 const (
 	dialTimeout    = 5 * time.Second
 	requestTimeout = 10 * time.Second // of a request without content, with its repetitions
@@ -127,7 +128,8 @@ func (c *S3Config) credentials() *credentials.Credentials {
 	})
 }
 
-// Close ends all requests. Later ones fail.
+// Close ends all requests. Later ones fail. A request of the credentials of a role does not end, and requests
+// that came after it wait for it: three HTTP requests, two of at most requestTimeout and one of a second.
 func (s *S3) Close() { s.stop() }
 
 func (s *S3) key(id arcp.ArtifactID) string { return s.prefix + string(id) }
