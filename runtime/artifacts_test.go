@@ -2,9 +2,13 @@ package runtime_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -197,4 +201,70 @@ func TestArtifactsOutliveTheProcess(t *testing.T) {
 			t.Errorf("the file without a row: %v", err)
 		}
 	})
+}
+
+// Shutdown does not wait for a bucket that does not answer, and ends the requests to it.
+func TestShutdownEndsRequestsToTheBucket(t *testing.T) {
+	for name, put := range map[string]func(context.Context, *client.Client){ // the connection breaks before they are answered
+		"message": func(ctx context.Context, c *client.Client) {
+			_, _ = c.Artifacts().Put(ctx, client.PutArtifactParams{MediaType: "text/plain", Content: strings.NewReader("x")})
+		},
+		"tool": func(ctx context.Context, c *client.Client) {
+			_, _ = c.Invoke(ctx, client.InvokeParams{Tool: "artifact.put", Arguments: arcp.Raw(`{"data":"eA=="}`)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testShutdownEndsRequest(t, put) })
+	}
+}
+
+func testShutdownEndsRequest(t *testing.T, put func(context.Context, *client.Client)) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s := start(t, memory(t), func(c *runtime.Config) {
+		c.Artifacts.Bucket = &runtime.Bucket{Endpoint: "http://" + silent.Addr().String(), Region: "us-east-1", Name: "artifacts",
+			AccessKey: "key", SecretKey: "secret"}
+	})
+	c := s.dial(t, "alice")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		put(t.Context(), c)
+	}()
+	request := acceptPut(t, silent)
+	if err := request.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil { // less than the limit of the request
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.Copy(io.Discard, request); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the request has not ended with Shutdown")
+	}
+	c.Abort()
+	<-ended
+}
+
+// acceptPut accepts connections until one has a request that writes an object. The list of objects is requested
+// too.
+func acceptPut(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		method := make([]byte, 3)
+		if _, err := io.ReadFull(c, method); err != nil {
+			t.Fatal(err)
+		}
+		if string(method) == http.MethodPut {
+			return c
+		}
+	}
 }

@@ -531,6 +531,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 // stop ends the services in the order in which they depend on each other: connections stay open
 // until the last events of the jobs are delivered.
 func (r *Runtime) stop(ctx context.Context) error {
+	defer context.AfterFunc(ctx, r.artifacts.closeContent)() // jobs may wait for requests
 	r.conns.Stop()
 	r.resources.Stop()
 	r.engine.Stop(ctx)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,28 +151,33 @@ func (d *diagnosis) session(ctx context.Context, a *app, tg *target) {
 
 // artifacts stores an artifact, reads it and releases it.
 func (d *diagnosis) artifacts(ctx context.Context, c *client.Client) {
-	const (
-		check   = "artifacts"
-		content = "arcp doctor"
-	)
+	const check = "artifacts"
+	failed, err := tryArtifact(ctx, c)
+	switch {
+	case err == nil:
+		d.add(check, statusOK, "", "an artifact was stored, read and released")
+	case isCode(err, arcp.CodePermissionDenied), isCode(err, arcp.CodeNotFound): // a policy hides the tool
+		d.add(check, statusUnchecked, "", "your principal may not store, read and release artifacts: %s", readable(err))
+	default:
+		d.add(check, statusProblem, "see the server's log", "%s: %s", failed, readable(err))
+	}
+}
+
+// tryArtifact stores an artifact, reads it and releases it. It releases also what it cannot read.
+// With an error it says what has failed.
+func tryArtifact(ctx context.Context, c *client.Client) (failed string, err error) {
+	const content = "arcp doctor"
 	o, err := ask[arcp.ArtifactObject](ctx, c, "artifact.put",
 		map[string]any{"media_type": "text/plain", "retain_seconds": 60, "data": []byte(content)})
 	if err != nil {
-		d.add(check, statusProblem, "see the server's log", "an artifact cannot be stored: %s", readable(err))
-		return
+		return "an artifact cannot be stored", err
 	}
 	got, err := ask[arcp.ArtifactChunk](ctx, c, "artifact.get", idOnly{o.ArtifactID})
 	if err == nil && string(got.Data) != content {
 		err = errors.New("it has other content")
 	}
-	if err == nil {
-		_, err = ask[arcp.ArtifactReleased](ctx, c, "artifact.release", idOnly{o.ArtifactID})
-	}
-	if err != nil {
-		d.add(check, statusProblem, "see the server's log", "an artifact that was stored cannot be read and released: %s", readable(err))
-		return
-	}
-	d.add(check, statusOK, "", "an artifact was stored, read and released")
+	_, releaseErr := ask[arcp.ArtifactReleased](ctx, c, "artifact.release", idOnly{o.ArtifactID})
+	return "an artifact that was stored cannot be read and released", cmp.Or(err, releaseErr)
 }
 
 func isCode(err error, code arcp.Code) bool {

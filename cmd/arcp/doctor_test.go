@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -142,11 +143,15 @@ func TestDoctorOfCredentials(t *testing.T) {
 		"artifact.put":    arcp.ArtifactObject{ArtifactID: "art_1"},
 		"artifact.get":    arcp.ArtifactChunk{Data: []byte("other")},
 	}
+	var released atomic.Int32
 	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
 		p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
 		if err != nil {
 			t.Errorf("the client sent %s: %v", env.Type, err)
 			return
+		}
+		if p.Tool == "artifact.release" {
+			released.Add(1)
 		}
 		raw, err := arcp.Marshal(answers[p.Tool])
 		if err != nil {
@@ -166,7 +171,31 @@ func TestDoctorOfCredentials(t *testing.T) {
 	} {
 		wantOutcome(t, "findings", o, exitFailed, want, "")
 	}
+	if n := released.Load(); n != 1 {
+		t.Errorf("the artifact that cannot be read was released %d times", n)
+	}
 	if strings.Contains(o.stdout, "job_a") {
 		t.Errorf("a credential that is in use is a problem:\n%s", o.stdout)
+	}
+}
+
+// A principal that may not use artifacts has no problem.
+func TestDoctorWithoutTheRightToStoreArtifacts(t *testing.T) {
+	for _, code := range []arcp.Code{arcp.CodePermissionDenied, arcp.CodeNotFound} {
+		r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
+			p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
+			if err != nil {
+				t.Errorf("the client sent %s: %v", env.Type, err)
+				return
+			}
+			if p.Tool != "artifact.put" {
+				c.complete(env, "{}")
+				return
+			}
+			c.event(env.ID, arcp.JobAccepted, arcp.JobAcceptedPayload{JobID: "job_1"})
+			c.event(env.ID, arcp.JobFailed, arcp.Errorf(code, "a policy refuses it"))
+		})
+		wantOutcome(t, string(code), r.cli("doctor"), exitOK,
+			"artifacts    not seen  your principal may not store, read and release artifacts: "+string(code), "")
 	}
 }

@@ -25,9 +25,12 @@ const (
 	// maxUploads bounds the open uploads of a principal. Each has an open file.
 	maxUploads = 16
 
-	// uploadIdle is the time after which an upload without a chunk is discarded.
-	uploadIdle = 10 * time.Minute
+	// UploadIdle is the time after which an upload without a chunk is discarded.
+	UploadIdle = 10 * time.Minute
 )
+
+// ErrIdle is the error of an upload without a chunk for UploadIdle.
+var ErrIdle = arcp.Errorf(arcp.CodeDeadlineExceeded, "the upload was idle for %v", UploadIdle)
 
 // Decode decodes the data of a chunk or of a whole artifact. The error is INVALID_ARGUMENT.
 func Decode(data string) ([]byte, error) {
@@ -219,8 +222,6 @@ func (c *chunkedUpload) abort(err error) {
 	u.Abort(err)
 }
 
-var errIdle = arcp.Errorf(arcp.CodeDeadlineExceeded, "the upload was idle for %v", uploadIdle)
-
 // abortDropped discards the uploads of a principal that were dropped.
 func (s *Store) abortDropped(principal string) {
 	s.mu.Lock()
@@ -234,13 +235,13 @@ func (s *Store) abortDropped(principal string) {
 	for _, c := range dropped {
 		c.mu.Lock()
 		if c.upload != nil {
-			c.abort(errIdle)
+			c.abort(ErrIdle)
 		}
 		c.mu.Unlock()
 	}
 }
 
-// abortIdle discards uploads that were dropped, or had no chunk for uploadIdle.
+// abortIdle discards uploads that were dropped, or had no chunk for UploadIdle.
 func (s *Store) abortIdle(now time.Time) {
 	s.mu.Lock()
 	idle := make(map[*chunkedUpload]bool, len(s.uploads)) // the value is dropped
@@ -252,8 +253,8 @@ func (s *Store) abortIdle(now time.Time) {
 		if !c.mu.TryLock() { // a chunk is being written
 			continue
 		}
-		if c.upload != nil && (dropped || now.Sub(c.usedAt) >= uploadIdle) {
-			c.abort(errIdle)
+		if c.upload != nil && (dropped || now.Sub(c.usedAt) >= UploadIdle) {
+			c.abort(ErrIdle)
 		}
 		c.mu.Unlock()
 	}

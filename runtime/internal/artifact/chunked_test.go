@@ -146,7 +146,7 @@ func TestUploadsAreBounded(t *testing.T) {
 		f.DropUpload(ids[0])
 		f.openUpload("alice") // in its place
 
-		time.Sleep(uploadIdle - 1)
+		time.Sleep(UploadIdle - 1)
 		f.wantNext("it is used", ids[1], 0, "x", 1)
 		time.Sleep(1 * time.Nanosecond)
 		if err := f.Sweep(t.Context(), time.Now()); err != nil {

@@ -14,8 +14,8 @@ var ErrUnavailable = errors.New("the storage of artifacts is not available")
 // Content holds the content of artifacts. Any goroutine may call its methods. All implementations
 // pass one test suite, in content_test.go.
 type Content interface {
-	// Create begins the content of an artifact. The id must not be in use.
-	Create(id arcp.ArtifactID) (Writer, error)
+	// Create begins the content of an artifact of a principal. The id must not be in use.
+	Create(principal string, id arcp.ArtifactID) (Writer, error)
 
 	// Open opens the content of an artifact. It stays readable until it is closed, also after
 	// Remove. The error is fs.ErrNotExist if there is no content.

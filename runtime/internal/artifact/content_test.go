@@ -68,7 +68,7 @@ type contentTest struct {
 
 func (c *contentTest) put(id arcp.ArtifactID, parts ...[]byte) {
 	c.Helper()
-	w, err := c.Create(id)
+	w, err := c.Create("alice", id)
 	for _, p := range parts {
 		if err == nil {
 			_, err = w.Write(p)
@@ -142,7 +142,7 @@ func (c *contentTest) removeWhileOpen(id arcp.ArtifactID, data []byte) {
 
 // leaveUnfinished aborts one artifact, and leaves another as a killed process does.
 func (c *contentTest) leaveUnfinished(aborted, killed arcp.ArtifactID) {
-	w, err := c.Create(aborted)
+	w, err := c.Create("alice", aborted)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func (c *contentTest) leaveUnfinished(aborted, killed arcp.ArtifactID) {
 		if err := c.Remove(killed); err != nil { // also what is unfinished
 			c.Fatal(err)
 		}
-		w, err := c.Create(killed)
+		w, err := c.Create("alice", killed)
 		if err != nil {
 			c.Fatal(err)
 		}

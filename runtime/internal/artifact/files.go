@@ -30,7 +30,7 @@ func OpenFiles(dir string) (*Files, error) {
 }
 
 // Create implements Content.
-func (f *Files) Create(id arcp.ArtifactID) (Writer, error) {
+func (f *Files) Create(_ string, id arcp.ArtifactID) (Writer, error) {
 	file, err := f.fs.Create(string(id) + unfinished)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ type Memory struct {
 type chunks [][]byte
 
 // Create implements Content.
-func (m *Memory) Create(id arcp.ArtifactID) (Writer, error) {
+func (m *Memory) Create(_ string, id arcp.ArtifactID) (Writer, error) {
 	return &memoryWriter{memory: m, id: id}, nil
 }
 

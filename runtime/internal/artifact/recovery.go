@@ -2,6 +2,8 @@ package artifact
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -24,21 +26,9 @@ func (r *recovery) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lost := r.compare(ids)
-	for _, e := range lost {
-		s.opts.Logger.Warn().Str("artifact_id", string(e.row.ID)).Msg("an artifact has no content: it is deleted")
-	}
-	for batch := range slices.Chunk(lost, sweepBatch) {
-		rows, err := s.read(ctx, batch)
-		if err == nil {
-			err = s.opts.commit(ctx, rows, func(error) {})
-		}
-		if err != nil {
-			r.unmark(lost)
+	for batch := range slices.Chunk(r.compare(ids), sweepBatch) {
+		if err := r.deleteLost(ctx, batch); err != nil {
 			return err
-		}
-		for _, e := range batch {
-			s.remove(e)
 		}
 	}
 	r.done = true
@@ -46,8 +36,8 @@ func (r *recovery) run(ctx context.Context) error {
 	return nil
 }
 
-// compare returns the artifacts of earlier processes without content, marked as deleting. Their content
-// without a row is garbage.
+// compare returns the artifacts of earlier processes whose content is not in ids. Content without a row is
+// garbage.
 func (r *recovery) compare(ids []arcp.ArtifactID) (lost []*entry) {
 	s := r.store
 	s.mu.Lock()
@@ -60,12 +50,52 @@ func (r *recovery) compare(ids []arcp.ArtifactID) (lost []*entry) {
 		}
 	}
 	for id, e := range s.byID {
-		if !content[id] && !e.deleting && r.compares(id) {
-			e.deleting = true
+		if !content[id] && r.compares(id) {
 			lost = append(lost, e)
 		}
 	}
 	return lost
+}
+
+// deleteLost deletes the rows of those artifacts of a list that have no content.
+func (r *recovery) deleteLost(ctx context.Context, list []*entry) error {
+	s := r.store
+	lost, err := r.confirm(list)
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	lost = s.markDeleting(lost)
+	for _, e := range lost {
+		s.opts.Logger.Warn().Str("artifact_id", string(e.row.ID)).Msg("an artifact has no content: it is deleted")
+	}
+	rows, err := s.read(ctx, lost)
+	if err == nil {
+		err = s.opts.commit(ctx, rows, func(error) {})
+	}
+	if err != nil {
+		r.unmark(lost)
+		return err
+	}
+	for _, e := range lost {
+		s.remove(e)
+	}
+	return nil
+}
+
+// confirm returns the artifacts of a list whose content cannot be opened: a list of content may be incomplete.
+func (r *recovery) confirm(list []*entry) (lost []*entry, err error) {
+	for _, e := range list {
+		content, err := r.store.opts.Content.Open(e.row.ID)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			lost = append(lost, e)
+		case err != nil:
+			return nil, err
+		default:
+			_ = content.Close() // nothing was read
+		}
+	}
+	return lost, nil
 }
 
 // compares reports whether an artifact is of an earlier process. All are during Load.

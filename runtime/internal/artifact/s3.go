@@ -29,11 +29,16 @@ const (
 	maxParts = 10_000
 
 	// maxBuffered bounds the memory of the parts that are being written, in bytes. An idle upload keeps
-	// its last part.
+	// its last part. A principal has at most a quarter. The last quarter is for parts of at most half
+	// the size: large artifacts leave it to small ones.
 	maxBuffered = 256 << 20
+	maxShare    = maxBuffered / 4
+	maxLarge    = maxBuffered / 4 * 3
+	smallPart   = partSize / 2
 )
 
-// Time limits of requests. They end a request to storage that has stopped to answer.
+// Time limits of requests. They end a request to storage that has stopped to answer. A request that waits for
+// the credentials of a role may take longer; see Close.
 const (
 	dialTimeout    = 5 * time.Second
 	requestTimeout = 10 * time.Second // of a request without content, with its repetitions
@@ -72,6 +77,7 @@ type S3 struct {
 	readers  map[arcp.ArtifactID]int
 	removed  map[arcp.ArtifactID]bool // the last reader deletes the object
 	buffered int                      // bytes of the parts that are being written
+	shares   map[string]int           // buffered by principal; none is 0
 }
 
 // OpenS3 returns an S3. It sends no request.
@@ -107,6 +113,7 @@ func OpenS3(c S3Config) (*S3, error) {
 		uploads: make(map[arcp.ArtifactID]string),
 		readers: make(map[arcp.ArtifactID]int),
 		removed: make(map[arcp.ArtifactID]bool),
+		shares:  make(map[string]int),
 	}, nil
 }
 
@@ -121,7 +128,8 @@ func (c *S3Config) credentials() *credentials.Credentials {
 	})
 }
 
-// Close ends all requests. Later ones fail.
+// Close ends all requests. Later ones fail. A request of the credentials of a role does not end, and requests
+// that came after it wait for it: three HTTP requests, two of at most requestTimeout and one of a second.
 func (s *S3) Close() { s.stop() }
 
 func (s *S3) key(id arcp.ArtifactID) string { return s.prefix + string(id) }
@@ -139,19 +147,43 @@ func (s *S3) do(operation string, limit time.Duration, request func(ctx context.
 	return failed(operation, request(ctx))
 }
 
-// failed returns the error of a request.
+// failed returns the error of a request. Its cause is text only: it may be one that has a meaning here, such as
+// io.ErrUnexpectedEOF of a connection.
 func failed(operation string, err error) error {
 	switch {
-	case err == nil:
-		return nil
-	case minio.ToErrorResponse(err).Code == minio.NoSuchKey:
-		return fs.ErrNotExist
+	case err == nil || err == fs.ErrNotExist: // see missing
+		return err
+	case isMissing(err):
+		return fmt.Errorf("%s: %w: the bucket or the object does not exist: %v", operation, ErrUnavailable, err)
 	}
-	return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
+	return fmt.Errorf("%s: %w: %v", operation, ErrUnavailable, err)
+}
+
+// isMissing reports whether storage has answered that an object is not there. Without a body the answer may
+// mean the bucket.
+func isMissing(err error) bool { return minio.ToErrorResponse(err).Code == minio.NoSuchKey }
+
+// missing returns fs.ErrNotExist if the bucket is there, and an object is not in its list.
+func (s *S3) missing(ctx context.Context, id arcp.ArtifactID) error {
+	for o := range s.api.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.key(id), MaxKeys: 1}) {
+		switch {
+		case o.Err != nil:
+			return o.Err
+		case o.Key == s.key(id):
+			return errors.New("the object is in the list of the bucket, but cannot be found")
+		}
+		break
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return fs.ErrNotExist
 }
 
 // Create implements Content. It sends no request.
-func (s *S3) Create(id arcp.ArtifactID) (Writer, error) { return &s3Writer{s: s, id: id}, nil }
+func (s *S3) Create(principal string, id arcp.ArtifactID) (Writer, error) {
+	return &s3Writer{s: s, principal: principal, id: id}, nil
+}
 
 // Open implements Content.
 func (s *S3) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) {
@@ -168,6 +200,9 @@ func (s *S3) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) {
 	err := s.do("look up object", requestTimeout, func(ctx context.Context) error {
 		info, err := s.api.StatObject(ctx, s.bucket, s.key(id), minio.StatObjectOptions{})
 		r.size = info.Size
+		if isMissing(err) {
+			return s.missing(ctx, id)
+		}
 		return err
 	})
 	if err != nil {
@@ -190,9 +225,17 @@ func (s *S3) Remove(id arcp.ArtifactID) error {
 	if err := s.abort(id); err != nil {
 		return err
 	}
-	return s.do("delete object", requestTimeout, func(ctx context.Context) error {
-		return s.api.RemoveObject(ctx, s.bucket, s.key(id), minio.RemoveObjectOptions{})
+	err := s.do("delete object", requestTimeout, func(ctx context.Context) error {
+		err := s.api.RemoveObject(ctx, s.bucket, s.key(id), minio.RemoveObjectOptions{})
+		if isMissing(err) {
+			return s.missing(ctx, id)
+		}
+		return err
 	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // release ends a reader of an artifact. The last reader of a removed one deletes the object.
@@ -263,43 +306,60 @@ func (s *S3) Recover() (ids []arcp.ArtifactID, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return ids, s.do("abort uploads", recoverTimeout, func(ctx context.Context) error {
-		ctx, stop := context.WithCancel(ctx)
-		defer stop() // ends the goroutine of the list
-		for u := range s.api.ListIncompleteUploads(ctx, s.bucket, s.prefix, true) {
-			if u.Err != nil {
-				return u.Err
-			}
-			if id, ok := s.id(u.Key); !ok || id >= s.before {
-				continue
-			}
-			if err := s.abortUpload(ctx, u.Key, u.UploadID); err != nil {
-				return err
-			}
-		}
-		return ctx.Err()
-	})
+	return ids, s.do("abort uploads", recoverTimeout, s.abortUploads)
 }
 
-// reserve counts n bytes of a part, and reports whether there is memory for them.
-func (s *S3) reserve(n int) bool {
+// abortUploads discards the parts of the uploads of earlier processes.
+func (s *S3) abortUploads(ctx context.Context) error {
+	var old []minio.ObjectMultipartInfo
+	var err error
+	for u := range s.api.ListIncompleteUploads(ctx, s.bucket, s.prefix, true) { // to its end, or else its goroutine stays
+		if u.Err != nil {
+			err = u.Err
+		} else if id, ok := s.id(u.Key); ok && id < s.before {
+			old = append(old, u)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, u := range old {
+		if err := s.abortUpload(ctx, u.Key, u.UploadID); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// reserve counts the memory of a part of a principal that changes its size, and reports whether there is
+// enough. There is always enough for less.
+func (s *S3) reserve(principal string, from, to int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.buffered+n > maxBuffered {
+	buffered, share, limit := s.buffered+to-from, s.shares[principal]+to-from, maxBuffered
+	if to > smallPart {
+		limit = maxLarge
+	}
+	if to > from && (buffered > limit || share > maxShare) {
 		return false
 	}
-	s.buffered += n
+	s.buffered = buffered
+	s.shares[principal] = share
+	if share == 0 {
+		delete(s.shares, principal)
+	}
 	return true
 }
 
 // s3Writer is the Writer of S3. It writes an object that has one part with one request, and others in
 // parts.
 type s3Writer struct {
-	s      *S3
-	id     arcp.ArtifactID
-	upload string // "": no part is written
-	parts  []minio.CompletePart
-	part   []byte // the part that is not written yet
+	s         *S3
+	principal string
+	id        arcp.ArtifactID
+	upload    string // "": no part is written
+	parts     []minio.CompletePart
+	part      []byte // the part that is not written yet
 }
 
 func (w *s3Writer) Write(p []byte) (n int, err error) {
@@ -325,7 +385,7 @@ func (w *s3Writer) grow(n int) error {
 		return nil
 	}
 	size := min(max(n, 2*cap(w.part), chunkSize/4), partSize)
-	if !w.s.reserve(size - cap(w.part)) {
+	if !w.s.reserve(w.principal, cap(w.part), size) {
 		return arcp.Errorf(arcp.CodeResourceExhausted, "too many artifacts are being put now").RetryAfter(10)
 	}
 	w.part = append(make([]byte, 0, size), w.part...)
@@ -334,7 +394,7 @@ func (w *s3Writer) grow(n int) error {
 
 // free frees the memory of the part.
 func (w *s3Writer) free() {
-	w.s.reserve(-cap(w.part))
+	w.s.reserve(w.principal, cap(w.part), 0)
 	w.part = nil
 }
 

@@ -8,6 +8,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance/interop"
@@ -50,7 +55,7 @@ func TestS3RecoverDuringAnUpload(t *testing.T) {
 	s := openS3(t, interop.Moto(t, "artifacts"))
 	c := contentTest{t, s}
 	id := arcp.ArtifactID(arcp.NewID(arcp.ArtifactPrefix))
-	w, err := s.Create(id)
+	w, err := s.Create("alice", id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +82,7 @@ func TestS3DiscardsParts(t *testing.T) {
 		"Abort":  func(w Writer) error { w.Abort(); return nil },
 		"Remove": func(Writer) error { return s.Remove("art_a") },
 	} {
-		w, err := s.Create("art_a")
+		w, err := s.Create("alice", "art_a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,9 +121,17 @@ func fakeS3(t *testing.T, answer http.HandlerFunc) *S3 {
 	return openS3(t, srv.URL)
 }
 
-// Storage that refuses requests is unavailable; only an object that is not there does not exist.
+// Storage that refuses requests is unavailable, also without its bucket; only an object that is not there
+// does not exist.
 func TestS3ErrorsAreUnavailable(t *testing.T) {
-	s := fakeS3(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
+		t.Run(http.StatusText(status), func(t *testing.T) { testUnavailable(t, status) })
+	}
+}
+
+// testUnavailable checks the errors of storage that answers every request with a status without a body.
+func testUnavailable(t *testing.T, status int) {
+	s := fakeS3(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	want := func(operation string, err error) {
 		t.Helper()
 		if !errors.Is(err, ErrUnavailable) || errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +144,7 @@ func TestS3ErrorsAreUnavailable(t *testing.T) {
 	_, err = s.Recover()
 	want("Recover", err)
 	for _, size := range []int{1, partSize + 1} {
-		w, err := s.Create("art_a")
+		w, err := s.Create("alice", "art_a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,6 +158,44 @@ func TestS3ErrorsAreUnavailable(t *testing.T) {
 	if s.buffered != 0 {
 		t.Errorf("%d bytes are counted for parts after all puts have ended", s.buffered)
 	}
+}
+
+// roundTripper answers requests in the process.
+type roundTripper http.HandlerFunc
+
+func (rt roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	rec := httptest.NewRecorder()
+	rt(rec, r)
+	return rec.Result(), nil
+}
+
+// Recover that cannot abort an upload leaves no goroutine. The bubble fails if one stays.
+func TestS3RecoverEndsTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openS3(t, "http://storage.test")
+		api, err := minio.NewCore("storage.test", &minio.Options{
+			Creds:  credentials.NewStaticV4("key", "secret", ""),
+			Region: "us-east-1",
+			Transport: roundTripper(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodDelete:
+					w.WriteHeader(http.StatusForbidden)
+				case r.URL.Query().Has("uploads"):
+					_, _ = io.WriteString(w, "<ListMultipartUploadsResult>"+
+						strings.Repeat("<Upload><Key>arcp/one/art_00A</Key><UploadId>u</UploadId></Upload>", 5)+"</ListMultipartUploadsResult>")
+				default:
+					_, _ = io.WriteString(w, "<ListBucketResult></ListBucketResult>")
+				}
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.api = *api
+		if _, err := s.Recover(); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Recover = %v, want %v", err, ErrUnavailable)
+		}
+	})
 }
 
 // Close ends a request that storage does not answer.
@@ -166,6 +217,32 @@ func TestS3CloseEndsRequests(t *testing.T) {
 		t.Errorf("Recover = %v, want %v", err, ErrUnavailable)
 	}
 	<-ended
+}
+
+// Storage that breaks all connections is unavailable: the content is not damaged.
+func TestS3BrokenConnectionsAreUnavailable(t *testing.T) {
+	s := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		w.Header().Set("Last-Modified", "Fri, 27 Nov 2026 12:00:00 GMT")
+		w.Header().Set("ETag", `"e"`)
+		if r.Method == http.MethodGet {
+			w.WriteHeader(http.StatusPartialContent)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	})
+	r, err := s.Open("art_a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.ReadAll(r)
+	o := &Options{Logger: zerolog.Nop()}
+	if e, ok := arcp.AsError(o.damaged("art_a", err)); !ok || e.Code != arcp.CodeUnavailable {
+		t.Errorf("a read gave %v, want %s", err, arcp.CodeUnavailable)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A connection that breaks in the middle of an object is replaced.
@@ -196,24 +273,38 @@ func TestS3ReadsOnAfterABrokenConnection(t *testing.T) {
 	}
 }
 
-// Parts have a bounded memory, which is free again after Abort.
+// Parts have a bounded memory, which is free again after Abort. A principal has a quarter of it, and large
+// artifacts leave a quarter to small ones.
 func TestS3BoundsTheMemoryOfParts(t *testing.T) {
 	s := openS3(t, "http://127.0.0.1:9") // no request is sent
 	var open []Writer
-	var err error
-	for err == nil {
-		w, _ := s.Create("art_a") // never fails
-		_, err = w.Write(make([]byte, partSize))
+	put := func(principal string, size int) error {
+		w, _ := s.Create(principal, "art_a") // never fails
+		_, err := w.Write(make([]byte, size))
 		open = append(open, w)
+		return err
 	}
-	if e, ok := arcp.AsError(err); !ok || e.Code != arcp.CodeResourceExhausted || len(open) != maxBuffered/partSize+1 {
-		t.Errorf("writer %d: %v", len(open), err)
+	fill := func(principal string, size, want int) {
+		t.Helper()
+		n, err := 0, error(nil)
+		for err = put(principal, size); err == nil; err = put(principal, size) {
+			n++
+		}
+		if e, ok := arcp.AsError(err); !ok || e.Code != arcp.CodeResourceExhausted || n != want {
+			t.Errorf("%s has %d parts of %d bytes, and then %v; want %d", principal, n, size, err, want)
+		}
 	}
+	for _, principal := range []string{"alice", "bob", "carol"} {
+		fill(principal, partSize, maxShare/partSize)
+	}
+	fill("dave", partSize, 0)
+	fill("dave", smallPart, maxShare/smallPart)
+	fill("erin", 1, 0)
 	for _, w := range open {
 		w.Abort()
 	}
-	if s.buffered != 0 {
-		t.Errorf("%d bytes are counted after Abort", s.buffered)
+	if s.buffered != 0 || len(s.shares) != 0 {
+		t.Errorf("%d bytes of %v are counted after Abort", s.buffered, s.shares)
 	}
 }
 

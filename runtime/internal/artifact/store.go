@@ -223,7 +223,8 @@ func (s *Store) remove(e *entry) {
 	s.garbage = append(s.garbage, id)
 }
 
-// removeGarbage removes content without a row. What cannot be removed is tried again next time.
+// removeGarbage removes content without a row. What cannot be removed is tried again next time, after the
+// others.
 func (s *Store) removeGarbage() {
 	s.mu.Lock()
 	list := s.garbage
@@ -236,11 +237,11 @@ func (s *Store) removeGarbage() {
 			continue
 		}
 		s.opts.Logger.Error().Err(err).Str("artifact_id", string(id)).Msg("remove the content of an artifact")
-		failed = append(failed, id)
-		if errors.Is(err, ErrUnavailable) { // so is the rest
-			failed = append(failed, list[i+1:]...)
+		if errors.Is(err, ErrUnavailable) { // perhaps the rest too
+			failed = slices.Concat(list[i+1:], failed, list[i:i+1])
 			break
 		}
+		failed = append(failed, id)
 	}
 	s.mu.Lock()
 	s.garbage = append(s.garbage, failed...)
@@ -253,7 +254,7 @@ func (s *Store) Get(principal string, id arcp.ArtifactID) (Row, error) {
 	s.mu.Lock()
 	e := s.find(principal, id)
 	s.mu.Unlock()
-	if e == nil || e.expired(time.Now()) && len(s.unnamed([]*entry{e})) > 0 {
+	if e == nil || e.expired(time.Now()) && len(s.opts.unnamed([]*entry{e})) > 0 {
 		return Row{}, arcp.Errorf(arcp.CodeNotFound, "no artifact %s", id)
 	}
 	return e.row, nil
@@ -273,11 +274,11 @@ func Names(arguments arcp.Raw, id arcp.ArtifactID) bool {
 }
 
 // unnamed returns the artifacts of a list that the arguments of no live job of their principal name.
-func (s *Store) unnamed(list []*entry) []*entry {
-	if s.opts.Live == nil || len(list) == 0 {
+func (o *Options) unnamed(list []*entry) []*entry {
+	if o.Live == nil || len(list) == 0 {
 		return list
 	}
-	s.opts.Live(func(principal string, _ arcp.JobID, arguments arcp.Raw) bool {
+	o.Live(func(principal string, _ arcp.JobID, arguments arcp.Raw) bool {
 		owns := func(e *entry) bool { return e.row.Principal == principal }
 		if slices.ContainsFunc(list, owns) && bytes.Contains(arguments, []byte(arcp.ArtifactPrefix)) {
 			list = slices.DeleteFunc(list, func(e *entry) bool { return owns(e) && Names(arguments, e.row.ID) })
@@ -329,6 +330,9 @@ func (o *Options) countFetch(id arcp.ArtifactID, err error) {
 // damaged returns the error for content that cannot be read: DATA_LOSS if it is not there, or not all
 // of it.
 func (o *Options) damaged(id arcp.ArtifactID, err error) error {
+	if errors.Is(err, ErrUnavailable) { // which may wrap the end of a connection
+		return o.failure("read", id, err)
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errDamaged(id)
 	}
@@ -442,14 +446,21 @@ func (s *Store) deleted(operation string, list []*entry, err error) {
 const sweepBatch = 500
 
 // Sweep deletes artifacts that have expired, discards idle uploads, and removes garbage. It reads the
-// arguments of the live jobs once. It is not called concurrently.
+// arguments of the live jobs once. It is not called concurrently. Artifacts expire also if their content
+// cannot be compared.
 func (s *Store) Sweep(ctx context.Context, now time.Time) error {
 	s.abortIdle(now)
 	defer s.removeGarbage()
-	if err := s.recovery.run(ctx); err != nil {
-		return fmt.Errorf("compare the artifacts with their content: %w", err)
+	err := s.expire(ctx, now)
+	if bad := s.recovery.run(ctx); bad != nil {
+		err = errors.Join(err, fmt.Errorf("compare the artifacts with their content: %w", bad))
 	}
-	for batch := range slices.Chunk(s.unnamed(s.expired(now)), sweepBatch) {
+	return err
+}
+
+// expire deletes artifacts that have expired.
+func (s *Store) expire(ctx context.Context, now time.Time) error {
+	for batch := range slices.Chunk(s.opts.unnamed(s.expired(now)), sweepBatch) {
 		if err := s.delete(ctx, "expire", s.markDeleting(batch)); err != nil {
 			return err
 		}

@@ -239,10 +239,10 @@ type waitingContent struct {
 	next    chan struct{} // Create returns after it receives from next
 }
 
-func (c *waitingContent) Create(id arcp.ArtifactID) (Writer, error) {
+func (c *waitingContent) Create(principal string, id arcp.ArtifactID) (Writer, error) {
 	c.created <- struct{}{}
 	<-c.next
-	return c.Memory.Create(id)
+	return c.Memory.Create(principal, id)
 }
 
 // A put that is repeated returns the artifact of the first one, also at the same time.
@@ -475,7 +475,8 @@ func TestResultIsPutOnce(t *testing.T) {
 type outage struct {
 	Content
 	down     bool
-	requests int // during the outage
+	stuck    arcp.ArtifactID // cannot be removed
+	requests int             // during the outage
 }
 
 func (o *outage) fails() error {
@@ -486,8 +487,8 @@ func (o *outage) fails() error {
 	return nil
 }
 
-func (o *outage) Create(id arcp.ArtifactID) (Writer, error) {
-	w, err := o.Content.Create(id)
+func (o *outage) Create(principal string, id arcp.ArtifactID) (Writer, error) {
+	w, err := o.Content.Create(principal, id)
 	return &outageWriter{o, w}, err
 }
 
@@ -499,6 +500,9 @@ func (o *outage) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) {
 }
 
 func (o *outage) Remove(id arcp.ArtifactID) error {
+	if id == o.stuck {
+		return fmt.Errorf("refused: %w", ErrUnavailable)
+	}
 	return cmp.Or(o.fails(), o.Content.Remove(id))
 }
 
@@ -608,6 +612,66 @@ func TestOutageStopsTheRemovalOfGarbage(t *testing.T) {
 		}
 	}
 }
+
+// Content that cannot be removed does not keep the rest.
+func TestGarbageIsRemovedAroundStuckContent(t *testing.T) {
+	content := &outage{Content: new(Memory)}
+	f := newFixture(t, content, Limits{})
+	f.opts.Remote = true // only Sweep removes
+	stuck, other := f.put("alice", "a"), f.put("alice", "b")
+	content.stuck = stuck.ID
+	for _, row := range []Row{stuck, other} {
+		if err := f.Release(t.Context(), "alice", row.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := f.Sweep(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := content.Open(other.ID); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Open = %v: the content behind the stuck one is there", err)
+	}
+}
+
+// Artifacts expire while their storage does not answer.
+func TestArtifactsExpireDuringAnOutage(t *testing.T) {
+	content := &outage{Content: new(Memory)}
+	f := newFixture(t, content, Limits{})
+	row := f.put("alice", "a")
+	content.down, f.remote = true, true
+	f.restart(Limits{})
+	if err := f.Sweep(t.Context(), row.ExpiresAt); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("Sweep = %v, want %v", err, ErrUnavailable)
+	}
+	if n, _ := f.Usage(); n != 0 {
+		t.Errorf("%d artifacts after their expiry", n)
+	}
+}
+
+// A list without an object that is there does not delete its row.
+func TestIncompleteListDeletesNoRow(t *testing.T) {
+	content := &forgetful{new(Memory)}
+	f := newFixture(t, content, Limits{})
+	kept, lost := f.put("alice", "kept"), f.put("alice", "lost")
+	f.remote = true
+	f.restart(Limits{})
+	if err := content.Remove(lost.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sweep(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	f.wantContent("not in the list", "alice", kept.ID, "kept")
+	_, err := f.Get("alice", lost.ID)
+	f.wantCode("not in the storage", err, arcp.CodeNotFound)
+}
+
+// forgetful is a Content whose list is empty.
+type forgetful struct{ *Memory }
+
+func (forgetful) Recover() ([]arcp.ArtifactID, error) { return nil, nil }
 
 // record returns the record of an artifact.
 func (f *fixture) record(id arcp.ArtifactID) records.Row[Row] {

@@ -99,7 +99,7 @@ func (s *Store) begin(spec Spec) (*Upload, error) {
 		return nil, err
 	}
 	var err error
-	if u.writer, err = s.opts.Content.Create(u.row.ID); err != nil {
+	if u.writer, err = s.opts.Content.Create(u.row.Principal, u.row.ID); err != nil {
 		u.unreserve()
 		return nil, fmt.Errorf("create artifact %s: %w", u.row.ID, err)
 	}

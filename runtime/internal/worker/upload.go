@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/artifact"
@@ -14,10 +16,11 @@ import (
 )
 
 // upload is an artifact whose content a worker sends in chunks. Job.Artifacts().Put reads the chunks through
-// a pipe, so that none stays in memory. An upload that is not finished ends with the dispatch. The goroutine of
-// the queue of its content owns it.
+// a pipe, so that none stays in memory. An upload that is not finished ends with the dispatch, or when it is
+// idle. The goroutine of the queue of its content owns it.
 type upload struct {
 	ctx    context.Context // of the dispatch
+	idle   *time.Timer     // ends the upload; runs while no chunk is written
 	w      *io.PipeWriter
 	ended  chan struct{} // closed when Put has returned
 	object arcp.ArtifactObject
@@ -39,11 +42,13 @@ func (qr questionRelay) openUpload(ctx context.Context, c *content, p arcp.Artif
 	}
 	r, w := io.Pipe()
 	u := &upload{ctx: ctx, w: w, ended: make(chan struct{}), digest: p.SHA256, hash: sha256.New()}
+	u.idle = time.AfterFunc(artifact.UploadIdle, func() { _ = w.CloseWithError(artifact.ErrIdle) }) // never fails
 	c.upload = u
 	stop := context.AfterFunc(ctx, func() { _ = w.CloseWithError(context.Cause(ctx)) }) // never fails
 	qr.pool.background(func() {
 		defer close(u.ended)
 		defer stop()
+		defer u.idle.Stop()
 		u.object, u.err = qr.job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: p.MediaType, Content: r, Retain: retain})
 		_ = r.CloseWithError(u.err) // never fails; ends a write of a chunk
 	})
@@ -76,8 +81,12 @@ func (u *upload) write(data []byte) error {
 	if u.digest != "" {
 		u.hash.Write(data) // never fails
 	}
-	_, err := u.w.Write(data)
-	return err
+	u.idle.Stop()
+	if _, err := u.w.Write(data); err != nil {
+		return cmp.Or(u.wait(), err) // the pipe does not say why the upload has ended
+	}
+	u.idle.Reset(artifact.UploadIdle)
+	return nil
 }
 
 // finish makes the artifact durable.

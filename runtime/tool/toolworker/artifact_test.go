@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
@@ -142,6 +143,42 @@ func TestLargeArtifactFails(t *testing.T) {
 			t.Errorf("%s, %v", res.Value, err)
 		}
 	})
+}
+
+// An upload without a chunk for ten minutes ends.
+func TestIdleUploadEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		defer f.offer(true, nil, tool.MustNew(tool.Capability{Name: "t", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, _ struct{}) ([]string, error) {
+			var seen []string
+			for _, idle := range []time.Duration{10*time.Minute - time.Second, 10*time.Minute + time.Second} {
+				chunk := func() io.Reader { return bytes.NewReader(make([]byte, 5<<20)) }
+				_, err := job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: "text/plain",
+					Content: io.MultiReader(chunk(), pause(idle), chunk(), pause(idle), chunk())})
+				seen = append(seen, codeOf(err))
+			}
+			return seen, nil
+		}))()
+		user := f.connect(client.Handlers{})
+		defer user.Abort()
+		job, err := user.Invoke(t.Context(), client.InvokeParams{Tool: "t"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := job.Wait(t.Context())
+		if err != nil || string(res.Value) != `["no error","DEADLINE_EXCEEDED"]` {
+			t.Errorf("%s, %v", res.Value, err)
+		}
+	})
+}
+
+// pause is a reader that ends after a time.
+type pause time.Duration
+
+func (p pause) Read([]byte) (int, error) {
+	time.Sleep(time.Duration(p))
+	return 0, io.EOF
 }
 
 // stopping calls cancel and returns an error.
