@@ -53,7 +53,8 @@ func (er *eventReader) needsWholeResult(e *store.Event) bool {
 
 // withWholeResult returns an event for which needsWholeResult is true, with the result in place of the
 // reference to chunks. If the frame would be too large, the event refers to an artifact of the result.
-func (s *Server) withWholeResult(ctx context.Context, e *store.Event) (*store.Event, error) {
+// principal is the principal of the session.
+func (s *Server) withWholeResult(ctx context.Context, principal string, e *store.Event) (*store.Event, error) {
 	var p arcp.JobCompletedPayload
 	at, err := decodeBody(e, &p)
 	switch {
@@ -62,25 +63,28 @@ func (s *Server) withWholeResult(ctx context.Context, e *store.Event) (*store.Ev
 	case p.Value != nil || p.ResultSize == nil:
 		return e, nil
 	case *p.ResultSize > maxWholeFrame-maxReference:
-		return s.withResultArtifact(ctx, e, at, &p)
+		return s.withResultArtifact(ctx, e, at, &p, principal)
 	}
 	value, err := engine.ReadResult(ctx, s.opts.Store, e.JobID(), e.JSeq, &p)
 	if err != nil {
 		return nil, fmt.Errorf("result of %s: %w", e.JobID(), err)
 	}
 	if len(value) > maxWholeFrame-maxReference { // a text with many escaped characters
-		return s.withResultArtifact(ctx, e, at, &p)
+		return s.withResultArtifact(ctx, e, at, &p, principal)
 	}
 	return withPayload(e, at, arcp.JobCompletedPayload{Value: value, Summary: p.Summary})
 }
 
 // withResultArtifact returns an event that refers to an artifact of the result, which is made unless there
-// is one. If it cannot be made, the event has the reason in its summary, and the next connection tries
+// is one. Other principals than that of the job cannot read the artifact: for them the event is unchanged. If it cannot be made, the event has the reason in its summary, and the next connection tries
 // again.
-func (s *Server) withResultArtifact(ctx context.Context, e *store.Event, at int, p *arcp.JobCompletedPayload) (*store.Event, error) {
+func (s *Server) withResultArtifact(ctx context.Context, e *store.Event, at int, p *arcp.JobCompletedPayload, principal string) (*store.Event, error) {
 	job, err := s.opts.Store.Job(ctx, e.JobID())
 	if err != nil {
 		return nil, fmt.Errorf("the job of a large result: %w", err)
+	}
+	if job.Principal != principal {
+		return e, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, artifactTimeout)
 	defer cancel()
