@@ -86,29 +86,56 @@ func (s *Server) withResultArtifact(ctx context.Context, e *store.Event, at int,
 	if job.Principal != principal {
 		return e, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, artifactTimeout)
-	defer cancel()
-	var unread error
-	row, err := s.opts.Artifacts.PutOnce(limited, resultSpec(&job, p), func(w io.Writer) error {
-		r := resultReader{store: s.opts.Store, event: e, result: p}
-		err := r.copy(ctx, &limitedWriter{w, limited})
-		unread = r.err
-		return err
-	})
+	stored := s.storeResult(ctx, resultSpec(&job, p), &resultReader{store: s.opts.Store, event: e, result: p})
 	done := *p
 	switch {
-	case unread != nil:
-		return nil, fmt.Errorf("result of %s: %w", e.JobID(), unread)
-	case err != nil:
-		s.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Uint64("bytes", *p.ResultSize).Msg("no artifact can be made of a large result")
-		refusal := txn.Refusal(s.opts.Logger, err, "make an artifact of the result")
+	case stored.unread != nil:
+		return nil, fmt.Errorf("result of %s: %w", e.JobID(), stored.unread)
+	case stored.err != nil:
+		s.opts.Logger.Warn().Err(stored.err).Str("job_id", string(e.JobID())).Uint64("bytes", *p.ResultSize).Msg("no artifact can be made of a large result")
+		refusal := txn.Refusal(s.opts.Logger, stored.err, "make an artifact of the result")
 		done.Summary = fmt.Sprintf("the result of %d bytes is too large for this session, and no artifact can be made of it: %s: %s. %s",
 			*p.ResultSize, refusal.Code, refusal.Message, p.Summary)
 	default:
-		done.ResultID, done.ResultRef = "", new(row.Object())
+		done.ResultID, done.ResultRef = "", new(stored.row.Object())
 	}
 	return withPayload(e, at, done)
 }
+
+// storedResult is the artifact of a result, or the reason why there is none.
+type storedResult struct {
+	row    artifact.Row
+	err    error
+	unread error // of the result itself
+}
+
+// storeResult stores the artifact of a result unless there is one. It returns after artifactTimeout at the
+// latest. A request to a bucket that takes longer goes on: if it succeeds, the next session gets its artifact.
+func (s *Server) storeResult(ctx context.Context, spec artifact.Spec, r *resultReader) storedResult {
+	limited, cancel := context.WithTimeout(ctx, artifactTimeout)
+	defer cancel()
+	stored := make(chan storedResult, 1)
+	s.serving.Add(1) // Close waits for it
+	s.opts.Pool.Run(func() {
+		defer s.serving.Done()
+		var result storedResult
+		result.row, result.err = s.opts.Artifacts.PutOnce(limited, spec, func(w io.Writer) error {
+			err := r.copy(ctx, &limitedWriter{w, limited})
+			result.unread = r.err
+			return err
+		})
+		stored <- result
+	})
+	select {
+	case result := <-stored:
+		return result
+	case <-limited.Done():
+		return storedResult{err: errNotStored}
+	}
+}
+
+// errNotStored says that artifactTimeout is over.
+var errNotStored = arcp.Errorf(arcp.CodeUnavailable, "the result was not stored within %v", artifactTimeout)
 
 // resultSpec describes the artifact of a result.
 func resultSpec(job *store.Job, p *arcp.JobCompletedPayload) artifact.Spec {
@@ -130,7 +157,7 @@ type limitedWriter struct {
 
 func (w *limitedWriter) Write(p []byte) (int, error) {
 	if w.ctx.Err() != nil {
-		return 0, arcp.Errorf(arcp.CodeUnavailable, "the result was not stored within %v", artifactTimeout)
+		return 0, errNotStored
 	}
 	return w.Writer.Write(p)
 }
