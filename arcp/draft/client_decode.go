@@ -269,7 +269,7 @@ func (f *clientFrame) result() error {
 		if len(value) == 0 {
 			value = p.Output
 		}
-		return arcp.JobCompletedPayload{Value: value, ResultID: p.ResultID, ResultSize: p.ResultSize, Summary: p.Summary}
+		return arcp.JobCompletedPayload{Value: value, ResultID: p.ResultID, ResultSize: p.ResultSize, ResultRef: p.ResultRef, Summary: p.Summary}
 	})
 }
 

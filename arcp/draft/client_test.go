@@ -263,6 +263,7 @@ func TestAnswersNameTheirRequests(t *testing.T) {
 
 // Events arrive as the runtime logs them, up to the differences that ClientCodec lists.
 func TestEventsSurviveTheCodec(t *testing.T) {
+	const artifact = `{"artifact_id":"art_1","uri":"arcp://a","media_type":"text/plain","size":5}`
 	h := newHalves(t)
 	submit := h.submit(job)
 	for _, test := range []struct {
@@ -315,6 +316,7 @@ func TestEventsSurviveTheCodec(t *testing.T) {
 	}{
 		{arcp.JobCompleted, `{"value":{"x":1},"summary":"s"}`, arcp.JobCompleted, `{"value":{"x":1},"summary":"s"}`},
 		{arcp.JobCompleted, `{"result_id":"r","result_size":5}`, arcp.JobCompleted, `{"result_id":"r","result_size":5}`},
+		{arcp.JobCompleted, `{"result_ref":` + artifact + `,"result_size":5}`, arcp.JobCompleted, `{"result_ref":` + artifact + `,"result_size":5}`},
 		{arcp.ToolResult, `{"value":1}`, arcp.JobCompleted, `{"value":1}`},
 		{arcp.JobFailed, `{"code":"DEADLINE_EXCEEDED","message":"m","retryable":true}`, arcp.JobFailed, `{"code":"DEADLINE_EXCEEDED","message":"m","retryable":true}`},
 		{arcp.JobFailed, `{"code":"UNAVAILABLE","message":"m","retryable":true,"details":{"a":1}}`, arcp.JobFailed, `{"code":"UNAVAILABLE","message":"m","retryable":true,"details":{"a":1}}`},

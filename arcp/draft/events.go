@@ -339,29 +339,27 @@ const (
 )
 
 // writeResult writes the value twice or, if that is too large, once. For a result in chunks it
-// writes the identifier, and for a result in an artifact the description of the artifact.
+// writes the identifier, and for a result in an artifact result_ref, which only the runtime has.
 func writeResult(o *object, e *encoder) {
 	o.raw("job_id", e.event.JobID)
 	o.text("final_status", statusSuccess)
 	if s := e.get("summary"); isText(s) {
 		o.raw("summary", s)
 	}
+	value, ref := e.get("value"), e.get("result_ref")
 	if id := e.get("result_id"); isText(id) && len(id) > len(`""`) {
 		o.raw("result_id", id)
-		if size := e.get("result_size"); isUint(size) {
-			o.raw("result_size", size)
-		}
-	} else {
-		value := e.get("value")
-		if len(value) == 0 {
-			value = e.get("result_ref")
-		}
-		if e.resultMember != outputOnly {
-			o.raw("result", value)
-		}
-		if e.resultMember != resultOnly {
-			o.raw("output", value)
-		}
+		value, ref = nil, nil
+	}
+	o.raw("result_ref", ref)
+	if size := e.get("result_size"); len(size) > 0 && isUint(size) {
+		o.raw("result_size", size)
+	}
+	if e.resultMember != outputOnly {
+		o.raw("result", value)
+	}
+	if e.resultMember != resultOnly {
+		o.raw("output", value)
 	}
 	o.raw("completed_at", e.time)
 }

@@ -359,14 +359,15 @@ type EventPayload struct {
 
 // ResultPayload ends a job that succeeded (§8.4). Go reads output, the others read result.
 type ResultPayload struct {
-	JobID       arcp.JobID `json:"job_id"`               // job that has ended
-	FinalStatus string     `json:"final_status"`         // success
-	Summary     string     `json:"summary,omitzero"`     // for people
-	Result      arcp.Raw   `json:"result,omitzero"`      // value, unless result_id is present
-	Output      arcp.Raw   `json:"output,omitzero"`      // same as result
-	ResultID    string     `json:"result_id,omitzero"`   // result that was sent in chunks
-	ResultSize  *uint64    `json:"result_size,omitzero"` // decoded bytes of that result
-	CompletedAt Time       `json:"completed_at"`         // when the job has ended
+	JobID       arcp.JobID           `json:"job_id"`               // job that has ended
+	FinalStatus string               `json:"final_status"`         // success
+	Summary     string               `json:"summary,omitzero"`     // for people
+	Result      arcp.Raw             `json:"result,omitzero"`      // value, unless result_id or result_ref is present
+	Output      arcp.Raw             `json:"output,omitzero"`      // same as result
+	ResultID    string               `json:"result_id,omitzero"`   // result that was sent in chunks
+	ResultSize  *uint64              `json:"result_size,omitzero"` // decoded bytes of that result
+	ResultRef   *arcp.ArtifactObject `json:"result_ref,omitzero"`  // artifact with the result; the draft has no such member
+	CompletedAt Time                 `json:"completed_at"`         // when the job has ended
 }
 
 // CancelPayload asks a job to end (§7.4). The identifier is in the envelope, here or in both.

@@ -53,7 +53,8 @@ func (er *eventReader) needsWholeResult(e *store.Event) bool {
 
 // withWholeResult returns an event for which needsWholeResult is true, with the result in place of the
 // reference to chunks. If the frame would be too large, the event refers to an artifact of the result.
-func (s *Server) withWholeResult(ctx context.Context, e *store.Event) (*store.Event, error) {
+// principal is the principal of the session.
+func (s *Server) withWholeResult(ctx context.Context, principal string, e *store.Event) (*store.Event, error) {
 	var p arcp.JobCompletedPayload
 	at, err := decodeBody(e, &p)
 	switch {
@@ -62,49 +63,79 @@ func (s *Server) withWholeResult(ctx context.Context, e *store.Event) (*store.Ev
 	case p.Value != nil || p.ResultSize == nil:
 		return e, nil
 	case *p.ResultSize > maxWholeFrame-maxReference:
-		return s.withResultArtifact(ctx, e, at, &p)
+		return s.withResultArtifact(ctx, e, at, &p, principal)
 	}
 	value, err := engine.ReadResult(ctx, s.opts.Store, e.JobID(), e.JSeq, &p)
 	if err != nil {
 		return nil, fmt.Errorf("result of %s: %w", e.JobID(), err)
 	}
 	if len(value) > maxWholeFrame-maxReference { // a text with many escaped characters
-		return s.withResultArtifact(ctx, e, at, &p)
+		return s.withResultArtifact(ctx, e, at, &p, principal)
 	}
 	return withPayload(e, at, arcp.JobCompletedPayload{Value: value, Summary: p.Summary})
 }
 
 // withResultArtifact returns an event that refers to an artifact of the result, which is made unless there
-// is one. If it cannot be made, the event has the reason in its summary, and the next connection tries
+// is one. Other principals than that of the job cannot read the artifact: for them the event is unchanged. If it cannot be made, the event has the reason in its summary, and the next connection tries
 // again.
-func (s *Server) withResultArtifact(ctx context.Context, e *store.Event, at int, p *arcp.JobCompletedPayload) (*store.Event, error) {
+func (s *Server) withResultArtifact(ctx context.Context, e *store.Event, at int, p *arcp.JobCompletedPayload, principal string) (*store.Event, error) {
 	job, err := s.opts.Store.Job(ctx, e.JobID())
 	if err != nil {
 		return nil, fmt.Errorf("the job of a large result: %w", err)
 	}
-	limited, cancel := context.WithTimeout(ctx, artifactTimeout)
-	defer cancel()
-	var unread error
-	row, err := s.opts.Artifacts.PutOnce(limited, resultSpec(&job, p), func(w io.Writer) error {
-		r := resultReader{store: s.opts.Store, event: e, result: p}
-		err := r.copy(ctx, &limitedWriter{w, limited})
-		unread = r.err
-		return err
-	})
+	if job.Principal != principal {
+		return e, nil
+	}
+	stored := s.storeResult(ctx, resultSpec(&job, p), &resultReader{store: s.opts.Store, event: e, result: p})
 	done := *p
 	switch {
-	case unread != nil:
-		return nil, fmt.Errorf("result of %s: %w", e.JobID(), unread)
-	case err != nil:
-		s.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Uint64("bytes", *p.ResultSize).Msg("no artifact can be made of a large result")
-		refusal := txn.Refusal(s.opts.Logger, err, "make an artifact of the result")
+	case stored.unread != nil:
+		return nil, fmt.Errorf("result of %s: %w", e.JobID(), stored.unread)
+	case stored.err != nil:
+		s.opts.Logger.Warn().Err(stored.err).Str("job_id", string(e.JobID())).Uint64("bytes", *p.ResultSize).Msg("no artifact can be made of a large result")
+		refusal := txn.Refusal(s.opts.Logger, stored.err, "make an artifact of the result")
 		done.Summary = fmt.Sprintf("the result of %d bytes is too large for this session, and no artifact can be made of it: %s: %s. %s",
 			*p.ResultSize, refusal.Code, refusal.Message, p.Summary)
 	default:
-		done.ResultID, done.ResultRef = "", new(row.Object())
+		done.ResultID, done.ResultRef = "", new(stored.row.Object())
 	}
 	return withPayload(e, at, done)
 }
+
+// storedResult is the artifact of a result, or the reason why there is none.
+type storedResult struct {
+	row    artifact.Row
+	err    error
+	unread error // of the result itself
+}
+
+// storeResult stores the artifact of a result unless there is one. It returns after artifactTimeout at the
+// latest. A request to a bucket that takes longer goes on: if it succeeds, the next session gets its artifact.
+func (s *Server) storeResult(ctx context.Context, spec artifact.Spec, r *resultReader) storedResult {
+	limited, cancel := context.WithTimeout(ctx, artifactTimeout)
+	defer cancel()
+	stored := make(chan storedResult, 1)
+	s.serving.Add(1) // Close waits for it
+	s.opts.Pool.Run(func() {
+		defer s.serving.Done()
+		var result storedResult
+		result.row, result.err = s.opts.Artifacts.PutOnce(limited, spec, func(w io.Writer) error {
+			err := r.copy(ctx, &limitedWriter{w, limited})
+			result.unread = r.err
+			return err
+		})
+		stored <- result
+	})
+	select {
+	case result := <-stored:
+		return result
+	case <-limited.Done():
+		return storedResult{err: errNotStored}
+	}
+}
+
+// errNotStored says that artifactTimeout is over.
+var errNotStored = arcp.Errorf(arcp.CodeUnavailable, "the result was not stored within %v", artifactTimeout)
 
 // resultSpec describes the artifact of a result.
 func resultSpec(job *store.Job, p *arcp.JobCompletedPayload) artifact.Spec {
@@ -126,7 +157,7 @@ type limitedWriter struct {
 
 func (w *limitedWriter) Write(p []byte) (int, error) {
 	if w.ctx.Err() != nil {
-		return 0, arcp.Errorf(arcp.CodeUnavailable, "the result was not stored within %v", artifactTimeout)
+		return 0, errNotStored
 	}
 	return w.Writer.Write(p)
 }

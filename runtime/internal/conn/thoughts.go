@@ -22,22 +22,54 @@ func thoughtViewOf(id *auth.Identity) thoughtView {
 // show returns an event of a job of owner as the session sees it. A thought that it may not read has no
 // text, and is redacted. A thought that its tool has redacted is unchanged.
 func (v thoughtView) show(owner string, e *store.Event) *store.Event {
-	if v.reads || v.principal == owner || e.Type != arcp.StreamChunk {
+	if v.reads || v.principal == owner {
 		return e
 	}
 	old := e.Payload()
-	var chunk arcp.StreamChunkPayload
-	err := arcp.Unmarshal(old, &chunk)
-	if err == nil && (chunk.Redacted || chunk.Role == "" && chunk.Content == "") { // only thoughts have these members
+	var payload any
+	switch e.Type {
+	case arcp.StreamChunk:
+		payload = redactChunk(old)
+	case arcp.EventEmit:
+		payload = redactEmit(old)
+	}
+	if payload == nil {
 		return e
 	}
-	payload, err := arcp.Marshal(redactedThought{Sequence: chunk.Sequence, Redacted: true, Role: chunk.Role})
+	raw, err := arcp.Marshal(payload)
 	if err != nil { // numbers and strings
 		panic("conn: redacted thought: " + err.Error())
 	}
 	redacted := *e
-	redacted.Body = append(slices.Concat(e.Body[:len(e.Body)-len(old)-1], payload), '}')
+	redacted.Body = append(slices.Concat(e.Body[:len(e.Body)-len(old)-1], raw), '}')
 	return &redacted
+}
+
+// redactChunk returns the payload of a stream.chunk without the text of its thought; nil: it has none, or is
+// redacted.
+func redactChunk(payload arcp.Raw) any {
+	var chunk arcp.StreamChunkPayload
+	err := arcp.Unmarshal(payload, &chunk)
+	if err == nil && (chunk.Redacted || chunk.Role == "" && chunk.Content == "") { // only thoughts have these members
+		return nil
+	}
+	return redactedThought{Sequence: chunk.Sequence, Redacted: true, Role: chunk.Role}
+}
+
+// redactEmit returns the payload of an event.emit without the text of its thought; nil: it is no thought, or is
+// redacted.
+func redactEmit(payload arcp.Raw) any {
+	var emit arcp.EventEmitPayload
+	if err := arcp.Unmarshal(payload, &emit); err == nil && emit.Name != arcp.StreamThought {
+		return nil
+	}
+	var data struct {
+		Redacted bool `json:"redacted"`
+	}
+	if err := arcp.Unmarshal(emit.Data, &data); err == nil && data.Redacted {
+		return nil
+	}
+	return redactedEmit{Name: arcp.StreamThought, Data: redactedText{Redacted: true}}
 }
 
 // redactedThought is the payload of a stream.chunk without its text.
@@ -47,4 +79,15 @@ type redactedThought struct {
 	Redacted bool   `json:"redacted"`
 	Role     string `json:"role,omitzero"`
 	Content  string `json:"content"`
+}
+
+// redactedEmit is the payload of an event.emit of a thought without its text.
+type redactedEmit struct {
+	Name string       `json:"name"`
+	Data redactedText `json:"data"`
+}
+
+type redactedText struct {
+	Text     string `json:"text"`
+	Redacted bool   `json:"redacted"`
 }

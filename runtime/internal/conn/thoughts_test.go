@@ -15,6 +15,7 @@ func TestThoughtView(t *testing.T) {
 		thought  = `{"sequence":3,"data":"hm","role":"a","content":"hm"}`
 		redacted = `{"sequence":3,"data":"","redacted":true,"role":"a","content":""}`
 		summary  = `{"sequence":3,"data":"about x","redacted":true,"role":"a","content":"about x"}`
+		emitted  = `{"name":"thought","data":{"text":"","redacted":true}}`
 		text     = `{"sequence":3,"data":"\"role\":\"content\""}`
 	)
 	owner, other := auth.Identity{Principal: "alice"}, auth.Identity{Principal: "bob", Roles: []auth.Role{auth.RoleAdmin}}
@@ -32,7 +33,14 @@ func TestThoughtView(t *testing.T) {
 		"only content":        {other, "alice", arcp.StreamChunk, `{"sequence":1,"data":"hm","content":"hm"}`, `{"sequence":1,"data":"","redacted":true,"content":""}`},
 		"summary of the tool": {other, "alice", arcp.StreamChunk, summary, summary},
 		"text":                {other, "alice", arcp.StreamChunk, text, text},
-		"another event":       {other, "alice", arcp.EventEmit, thought, thought},
+		"another event":       {other, "alice", arcp.Log, thought, thought},
+		"emitted":             {other, "alice", arcp.EventEmit, `{"name":"thought","data":{"text":"hm","n":1}}`, emitted},
+		"emitted with escape": {other, "alice", arcp.EventEmit, `{"name":"t\u0068ought","data":{"text":"hm"}}`, emitted},
+		"emitted value":       {other, "alice", arcp.EventEmit, `{"name":"thought","data":"hm"}`, emitted},
+		"emitted summary":     {other, "alice", arcp.EventEmit, `{"name":"thought","data":{"text":"x","redacted":true}}`, `{"name":"thought","data":{"text":"x","redacted":true}}`},
+		"emitted, owner":      {owner, "alice", arcp.EventEmit, `{"name":"thought","data":{"text":"hm"}}`, `{"name":"thought","data":{"text":"hm"}}`},
+		"emitted, reader":     {reader, "alice", arcp.EventEmit, `{"name":"thought","data":{"text":"hm"}}`, `{"name":"thought","data":{"text":"hm"}}`},
+		"emitted, other name": {other, "alice", arcp.EventEmit, `{"name":"x","data":{"text":"hm"}}`, `{"name":"x","data":{"text":"hm"}}`},
 		"not a chunk":         {other, "alice", arcp.StreamChunk, `{"data":7,"sequence":"x"}`, `{"sequence":0,"data":"","redacted":true,"content":""}`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -223,6 +223,11 @@ func TestCommandWithKilledReaperIsKilled(t *testing.T) {
 	wantCode(t, err, arcp.CodeInternal, "reaper")
 }
 
+// partTaken is a script that writes a file when it sees an end of its input.
+func partTaken(dir string) string {
+	return `echo ready >&2; cat >/dev/null && : >"` + dir + `/whole"`
+}
+
 // killedRuntime is a runtime that is killed while commands run.
 func killedRuntime(dir string) {
 	ready := make(chan struct{})
@@ -230,14 +235,17 @@ func killedRuntime(dir string) {
 		{Command: []string{"/bin/sh", "-c", `echo ready >&2; sleep 1000; echo ` + dir}},
 		{Command: []string{"/bin/sh", "-c", `trap "" TERM HUP PIPE; setsid sh -c "trap '' TERM; echo ready >&2; sleep 1000; echo ` + dir + `" & wait; echo ` + dir}},
 		{Command: []string{"/bin/sh", "-c", `echo ready >&2; sleep 1000; echo ` + dir}, Bounds: Bounds{Files: 50}},
+		{Command: []string{"/bin/sh", "-c", partTaken(dir)}, Stdin: StdinStream},
+		{Command: []string{"/bin/sh", "-c", partTaken(dir)}, Stdin: StdinStream},
+		{Command: []string{"/bin/sh", "-c", partTaken(dir)}, Stdin: StdinStream},
 	} {
 		c.Capability = tool.Capability{Name: "x"}
 		made, err := New(c)
 		if err != nil {
 			panic(err)
 		}
-		job := newJob()
-		go func() { _, _ = made.Run(context.Background(), tool.NewJob(job), nil) }()
+		job := newStreamJob(&endless{chunks: 1, size: 1})
+		go func() { _, _ = made.Run(context.Background(), tool.NewJob(job.fakeJob), nil) }()
 		go func() {
 			<-job.logC
 			ready <- struct{}{}

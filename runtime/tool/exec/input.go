@@ -17,6 +17,7 @@ const maxArguments = 64 << 10
 type input struct {
 	job    tool.Job
 	stdin  *os.File
+	whole  func() // called at the end of the stream: ends the standard input
 	failed func() // called when the stream fails: ends the command
 
 	accepted chan struct{} // closed when copy has a stream
@@ -24,7 +25,7 @@ type input struct {
 }
 
 func newInput(job tool.Job, l *launch) *input {
-	return &input{job: job, stdin: l.stdin, failed: func() { go l.send(commandEnd) }, accepted: make(chan struct{})}
+	return &input{job: job, stdin: l.stdin, whole: l.endInput, failed: func() { go l.send(commandEnd) }, accepted: make(chan struct{})}
 }
 
 // copy copies the stream until ctx ends. It closes the standard input only at the end of the stream: a command
@@ -39,7 +40,7 @@ func (in *input) copy(ctx context.Context) {
 	for {
 		chunk, err := st.Next()
 		if errors.Is(err, io.EOF) {
-			_ = in.stdin.Close() // the command may have ended
+			in.whole()
 			return
 		}
 		if err != nil {

@@ -32,13 +32,9 @@ const reaperMargin = time.Second
 // reaperEnv is the environment of a reaper without its mark.
 var reaperEnv = []string{"GOMAXPROCS=2"}
 
-// pipeCapacity is what a pipe holds at least before a reader has read, in bytes.
-const pipeCapacity = 64 << 10
-
 // start starts a reaper and sends the order. mark is the environment variable NAME=VALUE that identifies the
-// processes. An input that fits into a pipe is there before the command starts: if this process ends
-// meanwhile, the command does not take a part of it as the whole. start does not write a larger one.
-func (o order) start(mark string, input []byte) (*launch, error) {
+// processes.
+func (o order) start(mark string) (*launch, error) {
 	o.Env = withVariable(o.Env, mark) // in place of the mark of an outer job
 	l := &launch{marker: mark, reported: make(chan struct{})}
 	l.reportTimeout = time.Duration(o.GraceMS)*time.Millisecond + killTimeout + reaperMargin
@@ -52,8 +48,11 @@ func (o order) start(mark string, input []byte) (*launch, error) {
 		l.close()
 		return nil, err
 	}
-	if len(input) > 0 && len(input) <= pipeCapacity {
-		writeInput(l.stdin, input)
+	if o.HoldInput {
+		if err := l.shareInput(&theirs); err != nil {
+			l.close()
+			return nil, err
+		}
 	}
 	l.reaper = &exec.Cmd{Path: self, Args: []string{reaperName}, Env: append(slices.Clip(reaperEnv), mark), Dir: "/",
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2], ExtraFiles: theirs[3:],
@@ -106,6 +105,36 @@ func (l *launch) connect(theirs *files) error {
 	err = unix.SetNonblock(pair[0], true)
 	l.control = os.NewFile(uintptr(pair[0]), "control")
 	return err
+}
+
+// shareInput appends a duplicate of the write end of the standard input to theirs.
+func (l *launch) shareInput(theirs *files) error {
+	conn, err := l.stdin.SyscallConn() // Fd would make the pipe blocking
+	if err != nil {
+		return err
+	}
+	var fd int
+	var dupErr error
+	err = conn.Control(func(stdin uintptr) { fd, dupErr = unix.FcntlInt(stdin, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, dupErr); err != nil {
+		return err
+	}
+	*theirs = append(*theirs, os.NewFile(uintptr(fd), "input"))
+	return nil
+}
+
+// endInput ends the standard input of a command with HoldInput.
+func (l *launch) endInput() {
+	_ = l.stdin.Close()                             // all is written
+	_, _ = l.control.Write([]byte{commandInputEnd}) // the reaper may have ended
+}
+
+// writeInput writes the whole standard input of a command with HoldInput, and ends it. After an error the input
+// stays open until the command has ended.
+func (l *launch) writeInput(input []byte) {
+	if _, err := l.stdin.Write(input); err == nil {
+		l.endInput()
+	}
 }
 
 func (l *launch) close() {

@@ -13,6 +13,10 @@ type order struct {
 	Bwrap   string // path of bubblewrap; "": no sandbox
 	Hide    []string
 	GraceMS int // milliseconds from SIGTERM to SIGKILL
+
+	// HoldInput says that the reaper has a write end of the standard input, too. It closes that on
+	// commandInputEnd: if this process is killed, the command is killed without an end of its input.
+	HoldInput bool
 }
 
 // Later messages to a reaper, one byte each. The end of the connection means that this process has
@@ -20,6 +24,8 @@ type order struct {
 const (
 	commandEnd  = 'e' // SIGTERM to the process group of the command, then SIGKILL to all processes
 	commandKill = 'k' // SIGKILL to all processes
+
+	commandInputEnd = 'i' // the standard input is whole: the reaper closes its write end
 )
 
 // report is the last message of a reaper.

@@ -62,7 +62,7 @@ func Start(p Program) (*Process, error) {
 		return nil, err
 	}
 	o := order{Program: program, Argv: p.Command, Env: env, Dir: p.Dir, GraceMS: int(p.Grace / time.Millisecond)}
-	l, err := o.start("ARCP_KEEPER="+rand.Text(), nil)
+	l, err := o.start("ARCP_KEEPER=" + rand.Text())
 	if err != nil {
 		return nil, err
 	}

@@ -18,8 +18,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/local"
 )
 
-// controlFD is the reaper's end of the control socket.
-const controlFD = 3
+// Files of a reaper besides its standard streams.
+const (
+	controlFD = 3 // its end of the control socket
+	inputFD   = 4 // with HoldInput, a write end of the standard input of the command
+)
 
 // killTimeout bounds the attempts of a reaper to kill processes. A process of another user, or a process that
 // waits for a device, may not end.
@@ -27,7 +30,7 @@ const killTimeout = 5 * time.Second
 
 // reaperMain is the main function of a reaper. It reads an order, runs the command and writes a report.
 func reaperMain() int {
-	inherited := CloseInherited() // controlFD too
+	inherited := CloseInherited() // controlFD and inputFD too
 	// The parent handles the signals of the terminal. The command would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	control := os.NewFile(controlFD, "control")
@@ -199,9 +202,13 @@ func (r *reaper) wait() syscall.WaitStatus {
 		case ws := <-r.ended:
 			return ws
 		case message := <-r.messages:
-			if message == commandEnd {
+			switch {
+			case message == commandEnd:
 				r.terminate()
 				grace = time.After(time.Duration(r.order.GraceMS) * time.Millisecond)
+				continue
+			case message == commandInputEnd && r.order.HoldInput:
+				_ = unix.Close(inputFD) // the pipe holds what was written
 				continue
 			}
 		case <-grace:

@@ -81,8 +81,8 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	case c.input:
 		pipes.Go(func() { in.copy(reading) })
 		pipes.Go(func() { in.refuseOthers(reading) })
-	case len(args) == 0 || len(args) > pipeCapacity: // else start has written them
-		pipes.Go(func() { writeInput(l.stdin, args) })
+	default:
+		pipes.Go(func() { l.writeInput(args) })
 	}
 	if stream != nil {
 		pipes.Go(func() { streamed.read(l.stdout) })
@@ -98,9 +98,9 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	_ = l.stdout.SetDeadline(end)       // pipes have deadlines
 	_ = l.stderr.SetDeadline(end)       // pipes have deadlines
 	pipes.Wait()
-	l.close()
 	c.logSurvivors(job.ID(), &r)
 	c.finish(l, job.ID(), p, err)
+	l.close() // all processes have ended, also if the reaper was killed: none sees an end of its input
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -213,17 +213,8 @@ func (c *command) start(job tool.Job, p workDir, args arcp.Raw) (*launch, error)
 	}
 	o.GraceMS = int(grace / time.Millisecond)
 	o.Dir, o.Scratch = p.dir, p.lease != nil
-	if c.input {
-		args = nil
-	}
-	return o.start(marker(job.ID()), args)
-}
-
-// writeInput writes to the standard input of a command and closes it. The command may end without reading its
-// input.
-func writeInput(w *os.File, input []byte) {
-	_, _ = w.Write(input) // the command may not read its input
-	_ = w.Close()
+	o.HoldInput = true
+	return o.start(marker(job.ID()))
 }
 
 // failure is the details of the error of a command.

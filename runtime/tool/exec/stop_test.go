@@ -2,7 +2,6 @@ package exec
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -59,7 +58,7 @@ func TestUnresponsiveReaperIsKilled(t *testing.T) {
 	if ws := reaper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
 		t.Errorf("the reaper ended with %v, want SIGKILL", reaper.ProcessState)
 	}
-	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1", nil); err != nil || l.reportTimeout != 2*time.Second+killTimeout+reaperMargin {
+	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.reportTimeout != 2*time.Second+killTimeout+reaperMargin {
 		t.Errorf("reportTimeout = %v, %v", l, err)
 	} else if _, err := l.wait(t.Context()); err != nil {
 		t.Errorf("wait for /bin/true: %v", err)
@@ -156,23 +155,5 @@ func TestDirectoryOutlivesCommand(t *testing.T) {
 	}
 	if n := job.leases[0].touched.Load(); n != 1 {
 		t.Errorf("the lease was touched %d times, want once, when the job had ended", n)
-	}
-}
-
-// An input that fits into a pipe is whole before the command starts, so that the end of this process cuts
-// nothing off.
-func TestSmallInputPrecedesTheCommand(t *testing.T) {
-	for size, before := range map[int]bool{1: true, pipeCapacity: true, pipeCapacity + 1: false, 0: false} {
-		l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1", make([]byte, size))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.stdin.SetDeadline(time.Time{}); errors.Is(err, os.ErrClosed) != before {
-			t.Errorf("the input of %d bytes is open: %v, want it written: %v", size, err, before)
-		}
-		if _, err := l.wait(t.Context()); err != nil {
-			t.Error(err)
-		}
-		l.close()
 	}
 }
