@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -103,6 +104,41 @@ func TestResultReferenceOfTwoSessions(t *testing.T) {
 		}
 		if artifacts := submitter.must("artifact.list", "{}")["items"].([]any); len(artifacts) != 1 {
 			t.Errorf("there are %d artifacts", len(artifacts))
+		}
+	})
+}
+
+// In the draft dialect a result that no frame has is an artifact, too. Its frames are smaller.
+func TestResultReferenceInDraft(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		for size, asReference := range map[int]bool{600_000: false, 3_000_000: true} {
+			p := f.connect(nil)
+			write := func(typ, payload string) {
+				frame := fmt.Sprintf(`{"arcp":"1.1","id":"m-%s","type":%q,"payload":%s}`, typ, typ, payload)
+				if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("session.hello", fmt.Sprintf(`{"client":{"name":"t","version":"1"},"auth":{"scheme":"bearer","token":"alice-%s"},"capabilities":{"encodings":["json"],"features":[]}}`, token))
+			if _, err := p.conn.Read(); err != nil { // session.welcome
+				t.Fatal(err)
+			}
+			write("job.submit", fmt.Sprintf(`{"agent":"demo.report","input":{"bytes":%d}}`, size))
+			for {
+				frame, err := p.conn.Read()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(string(frame), `"type":"job.error"`) {
+					t.Fatalf("%d bytes: %.500s", size, frame)
+				}
+				if strings.Contains(string(frame), `"type":"job.result"`) {
+					if got := strings.Contains(string(frame), `"result_ref":{"artifact_id":"art_`); got != asReference {
+						t.Errorf("%d bytes are sent as a reference: %v: %.300s", size, got, frame)
+					}
+					break
+				}
+			}
 		}
 	})
 }

@@ -100,11 +100,11 @@ func (er *eventReader) readFirst(item eventlog.Item, read func(ctx context.Conte
 // readEvent reads the result of the event's job, the job for its origin, or both. Then next
 // returns the item.
 func (er *eventReader) readEvent(item eventlog.Item, result, unknown bool) {
-	e, principal := item.Event, er.c.principal.identity.Principal
+	e, principal, limit := item.Event, er.c.principal.identity.Principal, er.c.maxResult()
 	er.readFirst(item, func(ctx context.Context) func(time.Time) {
 		whole, err := e, error(nil)
 		if result {
-			whole, err = er.c.srv.withWholeResult(ctx, principal, e)
+			whole, err = er.c.srv.withWholeResult(ctx, principal, limit, e)
 		}
 		var j store.Job
 		var noJob error

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
@@ -34,6 +35,14 @@ func decodeBody(e *store.Event, payload any) (at int, err error) {
 	return at, arcp.Unmarshal(e.Body[at+len(payloadMember):len(e.Body)-1], payload)
 }
 
+// maxResult is the size of a result, in bytes, up to which the session is sent it as a whole.
+func (c *conn) maxResult() int {
+	if c.dialect.name() == arcp.DialectDraft {
+		return draft.MaxFrame - maxReference
+	}
+	return maxWholeFrame - maxReference
+}
+
 // withPayload returns an event with another payload.
 func withPayload(e *store.Event, at int, payload arcp.JobCompletedPayload) (*store.Event, error) {
 	raw, err := arcp.Marshal(payload)
@@ -53,8 +62,8 @@ func (er *eventReader) needsWholeResult(e *store.Event) bool {
 
 // withWholeResult returns an event for which needsWholeResult is true, with the result in place of the
 // reference to chunks. If the frame would be too large, the event refers to an artifact of the result.
-// principal is the principal of the session.
-func (s *Server) withWholeResult(ctx context.Context, principal string, e *store.Event) (*store.Event, error) {
+// principal is the principal of the session, and limit is its maxResult.
+func (s *Server) withWholeResult(ctx context.Context, principal string, limit int, e *store.Event) (*store.Event, error) {
 	var p arcp.JobCompletedPayload
 	at, err := decodeBody(e, &p)
 	switch {
@@ -62,21 +71,22 @@ func (s *Server) withWholeResult(ctx context.Context, principal string, e *store
 		return nil, fmt.Errorf("payload of the end of %s: %w", e.JobID(), err)
 	case p.Value != nil || p.ResultSize == nil:
 		return e, nil
-	case *p.ResultSize > maxWholeFrame-maxReference:
+	case *p.ResultSize > uint64(limit):
 		return s.withResultArtifact(ctx, e, at, &p, principal)
 	}
 	value, err := engine.ReadResult(ctx, s.opts.Store, e.JobID(), e.JSeq, &p)
 	if err != nil {
 		return nil, fmt.Errorf("result of %s: %w", e.JobID(), err)
 	}
-	if len(value) > maxWholeFrame-maxReference { // a text with many escaped characters
+	if len(value) > limit { // a text with many escaped characters
 		return s.withResultArtifact(ctx, e, at, &p, principal)
 	}
 	return withPayload(e, at, arcp.JobCompletedPayload{Value: value, Summary: p.Summary})
 }
 
 // withResultArtifact returns an event that refers to an artifact of the result, which is made unless there
-// is one. Other principals than that of the job cannot read the artifact: for them the event is unchanged. If it cannot be made, the event has the reason in its summary, and the next connection tries
+// is one. Other principals than that of the job cannot read the artifact: for them the event
+// is unchanged. If it cannot be made, the event has the reason in its summary, and the next connection tries
 // again.
 func (s *Server) withResultArtifact(ctx context.Context, e *store.Event, at int, p *arcp.JobCompletedPayload, principal string) (*store.Event, error) {
 	job, err := s.opts.Store.Job(ctx, e.JobID())

@@ -17,7 +17,7 @@ type blockedContent struct {
 	ended chan struct{}
 }
 
-func (b *blockedContent) Create(arcp.ArtifactID) (artifact.Writer, error) {
+func (b *blockedContent) Create(string, arcp.ArtifactID) (artifact.Writer, error) {
 	<-b.ended
 	return nil, errors.New("no answer")
 }

@@ -153,11 +153,11 @@ func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool
 		return false
 	}
 	sub.held, sub.reading = item, true
-	principal := s.c.principal.identity.Principal
+	principal, limit := s.c.principal.identity.Principal, s.c.maxResult()
 	s.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 		whole, err := item.Event, error(nil)
 		if result {
-			whole, err = s.c.srv.withWholeResult(ctx, principal, item.Event)
+			whole, err = s.c.srv.withWholeResult(ctx, principal, limit, item.Event)
 		}
 		shown := known || s.c.srv.opts.Jobs.VisibleToObservers(ctx, id)
 		return func(now time.Time) {
