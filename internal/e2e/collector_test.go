@@ -50,7 +50,7 @@ func goTool(args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = filepath.Join("testdata", "collector")
+	cmd.Dir = filepath.Join("internal", "e2e", "testdata", "collector")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %v: %w\n%s", args, err, out)
 	}
