@@ -217,20 +217,38 @@ func (ca *caller) jobs(ctx context.Context, _ int) error {
 
 // sessions ends a session of the principal, with its agent.
 func (ca *caller) sessions(ctx context.Context, n int) error {
-	c, err := ca.connect(ctx)
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	defer c.Abort()
 	id := fmt.Sprintf("%s-%d-other", ca.name, n)
-	if _, err := ca.expect(ctx, c, "host.register_agent", args{"id": id, "name": "n", "kind": "k"}, "status", "idle"); err != nil {
+	c, err := ca.openWithAgent(ctx, id)
+	for isSessionLost(err) { // a crash may lose a young session without an agent (SPEC.md §5.10)
+		c, err = ca.openWithAgent(ctx, id)
+	}
+	if err != nil {
 		return err
 	}
+	defer c.Abort()
 	if _, err := ca.expect(ctx, ca.asks, "sessions.evict", args{"session_id": c.Session().ID, "forget": true}, "evicted", true); err != nil {
 		return err
 	}
 	_, err = ca.expect(ctx, ca.asks, "host.register_agent", args{"id": id, "name": "n", "kind": "k"}, "status", "idle") // it has no owner any more
 	return err
+}
+
+// openWithAgent opens another session, which registers an agent.
+func (ca *caller) openWithAgent(ctx context.Context, id string) (*client.Client, error) {
+	c, err := ca.connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if _, err := ca.expect(ctx, c, "host.register_agent", args{"id": id, "name": "n", "kind": "k"}, "status", "idle"); err != nil {
+		c.Abort()
+		return nil, err
+	}
+	return c, nil
+}
+
+func isSessionLost(err error) bool {
+	refused, ok := errors.AsType[*client.RemoteError](err)
+	return ok && refused.Type == arcp.SessionRejected && refused.Code == arcp.CodeResumeWindowExpired
 }
 
 // connect opens another session as soon as the runtime accepts connections.
