@@ -247,7 +247,7 @@ func TestHandoffToASessionWithoutConnection(t *testing.T) {
 		a.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":3600000},"on_disconnect":"cancel"}`)
 		job := a.until(arcp.JobAccepted).JobID
 		lasting := a.submit("demo.sleep", `{"ms":3600000}`)
-		_ = b.conn.Abort()
+		_ = b.conn.Abort() // the runtime sees the end
 		synctest.Wait()
 		a.handsOver("", b)
 		synctest.Wait()
@@ -301,8 +301,7 @@ func TestSubscribeAfterAHandoff(t *testing.T) {
 	})
 }
 
-// A question that a job asks after a handoff has its place in the log behind the handoff: it is what a session
-// that attaches later is asked.
+// A job asks a question after a handoff. A session that attaches later is asked the same question.
 func TestQuestionAfterAHandoff(t *testing.T) {
 	inBubble(t, withFingerprint, func(f *fixture) {
 		a, b := f.dial("alice"), f.human("alice")
@@ -513,7 +512,7 @@ func TestDeleteAfterAHandoff(t *testing.T) {
 		job := a.submit("demo.emit", `{"count":2,"bytes":1,"delay_ms":60000,"interval_ms":1000}`)
 		a.handsOver(job, b)
 		last := b.until(arcp.EventEmit).EventSeq
-		_ = b.conn.Abort()
+		_ = b.conn.Abort() // the runtime sees the end
 		time.Sleep(2 * time.Minute)
 		args := fmt.Sprintf(`{"job_id":%q}`, job)
 		a.refused("the owner has not received the end", "jobs.delete", args, arcp.CodeFailedPrecondition)

@@ -174,8 +174,8 @@ func (j *Job) Events(ctx context.Context) iter.Seq2[Event, error] {
 // Done returns a channel that is closed when the outcome is known.
 func (j *Job) Done() <-chan struct{} { return j.donec }
 
-// Wait waits for the outcome of the job. The error of a failed or cancelled job is a *JobError, and that of
-// a job that the session has handed over a *HandedOverError. The events need not be read.
+// Wait waits for the outcome of the job. A failed or cancelled job has a *JobError. A job that the session has
+// handed over has a *HandedOverError. The events need not be read.
 func (j *Job) Wait(ctx context.Context) (Result, error) {
 	select {
 	case <-j.donec:

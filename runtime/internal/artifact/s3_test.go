@@ -227,7 +227,7 @@ func TestS3BrokenConnectionsAreUnavailable(t *testing.T) {
 		w.Header().Set("ETag", `"e"`)
 		if r.Method == http.MethodGet {
 			w.WriteHeader(http.StatusPartialContent)
-			_ = http.NewResponseController(w).Flush()
+			_ = http.NewResponseController(w).Flush() // the client sees the broken connection
 			panic(http.ErrAbortHandler)
 		}
 	})
@@ -260,7 +260,7 @@ func TestS3ReadsOnAfterABrokenConnection(t *testing.T) {
 		if len(ranges) == 1 {
 			w.WriteHeader(http.StatusPartialContent)
 			_, _ = io.WriteString(w, content[:2])
-			_ = http.NewResponseController(w).Flush()
+			_ = http.NewResponseController(w).Flush() // the client sees the broken connection
 			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Content-Length", "3")

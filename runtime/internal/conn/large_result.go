@@ -84,10 +84,9 @@ func (s *Server) withWholeResult(ctx context.Context, principal string, limit in
 	return withPayload(e, at, arcp.JobCompletedPayload{Value: value, Summary: p.Summary})
 }
 
-// withResultArtifact returns an event that refers to an artifact of the result, which is made unless there
-// is one. Other principals than that of the job cannot read the artifact: for them the event
-// is unchanged. If it cannot be made, the event has the reason in its summary, and the next connection tries
-// again.
+// withResultArtifact returns an event that refers to an artifact of the result. It makes the artifact if there
+// is none. Only the principal of the job can read the artifact: for others the event is unchanged. If the
+// artifact cannot be made, the summary of the event has the reason, and the next connection tries again.
 func (s *Server) withResultArtifact(ctx context.Context, e *store.Event, at int, p *arcp.JobCompletedPayload, principal string) (*store.Event, error) {
 	job, err := s.opts.Store.Job(ctx, e.JobID())
 	if err != nil {

@@ -240,7 +240,7 @@ func (qr questionRelay) closeStream(c *content, p arcp.StreamClosePayload) error
 	return c.stream.Close()
 }
 
-// checkEnd returns the error for a final_sequence that is not that of the last chunk.
+// checkEnd returns an error unless final is the sequence of the last chunk; nil if there was no chunk.
 func (c *content) checkEnd(final *uint64) error {
 	if final == nil && c.next > 0 || final != nil && (c.next == 0 || *final != c.next-1) {
 		return arcp.Errorf(arcp.CodeOutOfRange, "final_sequence is not that of the last of %d chunks", c.next)

@@ -76,7 +76,7 @@ func (qr questionRelay) uploadChunk(c *content, p arcp.StreamChunkPayload) error
 	return err
 }
 
-// write passes content to Put. The error is that of Put.
+// write passes content to Put, and returns the error with which Put has ended.
 func (u *upload) write(data []byte) error {
 	if u.digest != "" {
 		u.hash.Write(data) // never fails
@@ -110,7 +110,7 @@ func (u *upload) abort(err error) {
 	_ = u.wait()                // err says more
 }
 
-// wait returns the error of Put, or that of the dispatch, which may end before Put does.
+// wait waits for the end of Put or of the dispatch, and returns its error.
 func (u *upload) wait() error {
 	select {
 	case <-u.ended:

@@ -20,7 +20,7 @@
 //   - events: each session runs one demo.emit without pause, with messages of 64 bytes, and
 //     acknowledges each 128th event. The row counts log events.
 //   - streams: as events, but with one demo.stream of a text stream. The row counts chunks. Its target
-//     is nine tenths of that of events.
+//     is nine tenths of the target of events.
 //   - workflows: each session runs one workflow of ten demo.echo at a time, one after the other. The row
 //     counts steps.
 //   - artifacts-in, artifacts-out: each session puts or fetches artifacts of 1 MiB, one at a time. An
