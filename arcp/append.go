@@ -163,6 +163,7 @@ func (p StreamChunkPayload) AppendJSON(dst []byte) []byte {
 	if p.Size != 0 {
 		o.uint("size", p.Size)
 	}
+	o.optional("kind", p.Kind) // the last member: store.Event.DraftChunk looks for it at the end
 	return o.end()
 }
 

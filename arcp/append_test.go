@@ -40,7 +40,7 @@ func TestAppendJSONEqualsReflection(t *testing.T) {
 		JobHeartbeatPayload{Sequence: 1, DeadlineMS: 2, State: "running"},
 		JobResultChunkPayload{ResultID: "res_1", ChunkSeq: math.MaxUint64, Data: "日本", Encoding: "utf8", More: true},
 		JobCompletedPayload{Value: Raw(`[1,2.50]`), ResultRef: ref, ResultID: "res_1", ResultSize: new(uint64(0)), Summary: "s"},
-		StreamChunkPayload{Sequence: 3, Data: Raw(`"x"`), ContentType: "c", SHA256: "s", Redacted: true, Role: "r", Content: "x", Encoding: "e", Size: 9},
+		StreamChunkPayload{Sequence: 3, Data: Raw(`"x"`), ContentType: "c", SHA256: "s", Redacted: true, Role: "r", Content: "x", Encoding: "e", Size: 9, Kind: "log"},
 		LogPayload{Level: "info", Message: "<&>", Attributes: Raw(`{"n":1}`)},
 		MetricPayload{Name: "n", Value: "1.50", Unit: "u", Dims: Raw(`{}`)},
 		SessionAckPayload{LastProcessedSeq: 7},

@@ -214,6 +214,11 @@ type TypeSet uint64
 // that negotiated FeatureMetrics are sent them. The metric events of tools have the bit of the type metric.
 const RuntimeMetrics TypeSet = 1 << 62
 
+// DraftChunks is the bit of the stream.chunk events that have a frame in the draft dialect: those of the
+// streams of the kinds thought, log and metric. Sessions that negotiated FeatureStreaming are sent them, and
+// all sessions of the draft dialect. Other stream.chunk events have the bit of their type.
+const DraftChunks TypeSet = 1 << 61
+
 const (
 	needNone Feature = ""
 )
@@ -372,14 +377,16 @@ func Visible(negotiated func(Feature) bool) TypeSet {
 	if negotiated(FeatureMetrics) {
 		set |= RuntimeMetrics
 	}
+	if negotiated(FeatureStreaming) {
+		set |= DraftChunks
+	}
 	return set
 }
 
 // VisibleInDraft returns the sequenced types that a session of the draft dialect receives with the
-// negotiated features. Thoughts on a stream have frames, but other chunks do not: the set has no
-// stream.chunk.
+// negotiated features. It has DraftChunks, but not stream.chunk.
 func VisibleInDraft(negotiated func(Feature) bool) TypeSet {
-	var set TypeSet
+	set := DraftChunks
 	for i := range Catalog {
 		if s := &Catalog[i]; s.Draft && (s.DraftNeed == needNone || negotiated(s.DraftNeed)) {
 			set |= s.Bit

@@ -8,9 +8,10 @@ const (
 	NamespaceToolCall      = "tool.call"      // names
 	NamespaceAgentDelegate = "agent.delegate" // names
 	NamespaceModelUse      = "model.use"      // model identifiers
+	NamespaceThoughtWrite  = "thought.write"  // roles of thoughts
 	NamespaceCostBudget    = "cost.budget"    // amounts, not patterns
 )
 
 // Namespaces lists the namespaces above.
 var Namespaces = []string{NamespaceFSRead, NamespaceFSWrite, NamespaceNetFetch, NamespaceToolCall, NamespaceAgentDelegate,
-	NamespaceModelUse, NamespaceCostBudget}
+	NamespaceModelUse, NamespaceThoughtWrite, NamespaceCostBudget}

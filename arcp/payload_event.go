@@ -35,6 +35,7 @@ type StreamChunkPayload struct {
 	Content     string `json:"content,omitzero"`      // text of a thought
 	Encoding    string `json:"encoding,omitzero"`     // utf8 or base64
 	Size        uint64 `json:"size,omitzero"`         // bytes of the decoded data
+	Kind        string `json:"kind,omitzero"`         // of the stream: thought, log or metric; missing for other kinds
 }
 
 // StreamClosePayload ends a stream.

@@ -248,6 +248,31 @@ func TestDraftAnswersAQuestion(t *testing.T) {
 	}
 }
 
+// Chunks of thoughts, logs and metrics are events of these kinds. Chunks of other streams have no number.
+func TestDraftChunksOfStreams(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(f *fixture) {
+				p := f.dialDraft(lib, "alice")
+				for kind, sent := range map[string]bool{"thought": true, "log": true, "metric": true, "text": false, "binary": false, "event": false} {
+					p.accepted("demo.stream", fmt.Sprintf(`{"kind":%q,"chunks":2}`, kind), "")
+					chunks := 0
+					p.until("job.result", func(f *draftFrame) bool {
+						if f.Payload.Kind == kind {
+							chunks++
+						}
+						return f.Type == "job.result"
+					})
+					if want := map[bool]int{true: 2, false: 0}[sent]; chunks != want {
+						t.Errorf("%s: a stream of the kind %s has %d events, want %d", lib.name, kind, chunks, want)
+					}
+				}
+			})
+		})
+	}
+}
+
 // The welcome waits for nothing. Some libraries give up after 5 s.
 func TestDraftWelcomeComesAtOnce(t *testing.T) {
 	for i := range draftLibraries {

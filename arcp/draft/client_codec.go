@@ -20,7 +20,7 @@ import (
 //   - The levels trace and critical of a log become debug and error.
 //   - job.progress in percent becomes progress out of 100.
 //   - human.choice.request becomes human.input.request, workflow.complete and tool.result become
-//     job.completed, tool.error becomes job.failed, a stream.chunk the event thought.
+//     job.completed, tool.error becomes job.failed, a stream.chunk the event thought, a log or a metric.
 //   - The value of a job.completed whose result is an artifact is the description of the artifact.
 //   - The refusals of requests are nacks, also those of a cancel.
 //   - Times have milliseconds, and members that the libraries do not read are lost.

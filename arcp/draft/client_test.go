@@ -293,7 +293,9 @@ func TestEventsSurviveTheCodec(t *testing.T) {
 		{arcp.EventEmit, `{"name":"thought","data":{"text":"t"}}`, "", ""},
 		{arcp.EventEmit, `{"name":"credential_rotated","data":{"id":"i","value":"v"}}`, "", ""},
 		{arcp.EventEmit, `{"name":"other","data":{"x":1}}`, "", ""},
-		{arcp.StreamChunk, `{"role":"r","content":"c"}`, arcp.EventEmit, `{"name":"thought","data":{"text":"c"}}`},
+		{arcp.StreamChunk, `{"role":"r","content":"c","kind":"thought"}`, arcp.EventEmit, `{"name":"thought","data":{"text":"c"}}`},
+		{arcp.StreamChunk, `{"data":{"level":"info","message":"m"},"kind":"log"}`, arcp.Log, `{"level":"info","message":"m"}`},
+		{arcp.StreamChunk, `{"data":{"name":"n","value":1.50,"unit":"u"},"kind":"metric"}`, arcp.Metric, `{"name":"n","value":1.50,"unit":"u"}`},
 	} {
 		as, want := test.as, test.want
 		if as == "" {

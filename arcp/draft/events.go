@@ -146,15 +146,23 @@ func (e *encoder) clearMembers() {
 	e.n = 0
 }
 
-// read finds the members of the payload or, of an event.emit, of its data.
+// read finds the members of the payload, or of the data of an event.emit and of a chunk.
 func (e *encoder) read() {
 	e.data = e.event.Payload
 	e.members(e.data)
-	if e.event.Type == arcp.EventEmit {
-		e.name, e.data = internName(e.get("name")), e.get("data")
-		e.clearMembers()
-		e.members(e.data)
+	switch e.event.Type {
+	case arcp.EventEmit:
+		e.name = internName(e.get("name"))
+	case arcp.StreamChunk:
+		if e.name = internName(e.get("kind")); e.name == arcp.StreamThought {
+			return // its members are in the payload
+		}
+	default:
+		return
 	}
+	e.data = e.get("data")
+	e.clearMembers()
+	e.members(e.data)
 }
 
 // members adds the members of an object.
@@ -192,7 +200,7 @@ func isMember(name string) bool {
 	case "name", "data", "description", "label", "reason", "prompt", "current", "total", "units", "percent", "message",
 		"result_id", "chunk_seq", "encoding", "more", "level", "attributes", "value", "unit", "dims", "dimensions", "uri", "media_type", "size", "sha256",
 		"tool", "args", "call_id", "result", "error", "child_job_id", "delegate_id", "agent", "input", "lease_request", "lease", "lease_constraints",
-		"text", "role", "content", "id", "result_ref", "result_size", "summary":
+		"text", "role", "content", "id", "result_ref", "result_size", "summary", "kind":
 		return true
 	}
 	return false

@@ -3,6 +3,7 @@ package draft_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -189,7 +190,7 @@ func TestExactlyVisibleTypesHaveFrames(t *testing.T) {
 			t.Errorf("%s is not numbered and has a frame", spec.Type)
 		}
 	}
-	if encoded != all {
+	if encoded|arcp.DraftChunks != all {
 		t.Errorf("encoded %b, visible %b", encoded, all)
 	}
 	if all&arcp.Lookup(arcp.JobAccepted).Bit != 0 {
@@ -197,15 +198,38 @@ func TestExactlyVisibleTypesHaveFrames(t *testing.T) {
 	}
 }
 
-func TestOnlyThoughtsOfStreamsHaveFrames(t *testing.T) {
-	raw, err := draft.EventBody(newEvent(job, arcp.StreamChunk, arcp.StreamChunkPayload{Sequence: 1, Role: "assistant", Content: "hm", Data: arcp.Raw(`"hm"`)}), draft.Go)
-	if err != nil || !strings.Contains(string(raw.JSON), `"kind":"thought"`) || !strings.Contains(string(raw.JSON), `"body":{"text":"hm"}`) {
-		t.Errorf("got %s, %v", raw.JSON, err)
-	}
-	if _, err := draft.EventBody(newEvent(job, arcp.StreamChunk, arcp.StreamChunkPayload{Data: arcp.Raw(`"x"`)}), draft.Go); err == nil {
-		t.Error("a chunk of text has a frame")
+// Chunks of thoughts, logs and metrics have the frames of their kind. Other chunks have none.
+func TestChunksWithFrames(t *testing.T) {
+	for payload, want := range map[string]string{
+		`{"sequence":1,"data":"hm","role":"assistant","content":"hm","kind":"thought"}`:      `"kind":"thought",TIME"body":{"text":"hm"}`,
+		`{"sequence":1,"data":"","redacted":true,"kind":"thought"}`:                          `"kind":"thought",TIME"body":{"text":""}`,
+		`{"sequence":1,"data":{"level":"critical","message":"m"},"kind":"log"}`:              `"kind":"log",TIME"body":{"level":"error","message":"m"}`,
+		`{"sequence":1,"data":{},"kind":"log"}`:                                              `"kind":"log",TIME"body":{"level":"info","message":""}`,
+		`{"sequence":1,"data":{"name":"n","value":2,"unit":"u","kind":"x"},"kind":"metric"}`: `"kind":"metric",TIME"body":{"name":"n","value":2,"unit":"u"}`,
+		`{"sequence":1,"data":"x"}`:                                                          "",
+		`{"sequence":1,"data":{"message":"m","kind":"log"}}`:                                 "",
+		`{"sequence":1,"data":{},"kind":"event"}`:                                            "",
+	} {
+		body, err := draft.EventBody(rawEvent(arcp.StreamChunk, arcp.Raw(payload)), draft.Go)
+		if want == "" {
+			if err == nil {
+				t.Errorf("%s has the frame %s", payload, body.JSON)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", payload, err)
+			continue
+		}
+		got := timeMember.ReplaceAllString(string(body.JSON), "TIME")
+		if !strings.Contains(got, want) {
+			t.Errorf("%s has the frame %s, want %s", payload, got, want)
+		}
 	}
 }
+
+// timeMember is the time of an event.
+var timeMember = regexp.MustCompile(`"ts":"[^"]*",`)
 
 func TestLargeValuesAreWrittenOnce(t *testing.T) {
 	s := libraries[0].connect(t).accept().s

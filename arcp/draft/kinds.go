@@ -28,7 +28,7 @@ const (
 // kindRow says how an event becomes a job.event.
 type kindRow struct {
 	from  arcp.Type
-	event string // name of an event.emit; empty: any
+	event string // name of an event.emit, or kind of the stream of a chunk; empty: any
 	kind  Kind
 	phase string // of a status; empty: the name of the event
 
@@ -67,7 +67,9 @@ var kinds = []kindRow{
 	{from: arcp.EventEmit, event: "credential_rotated", kind: KindStatus, needs: []string{"id"}, write: writeRotated},
 	{from: arcp.EventEmit, kind: KindStatus, write: writeDetails},
 
-	{from: arcp.StreamChunk, kind: KindThought, needs: []string{"role", "content"}, write: writeThoughtChunk},
+	{from: arcp.StreamChunk, event: arcp.StreamThought, kind: KindThought, write: writeThoughtChunk},
+	{from: arcp.StreamChunk, event: arcp.StreamLog, kind: KindLog, write: writeLog},
+	{from: arcp.StreamChunk, event: arcp.StreamMetric, kind: KindMetric, write: writeMetric},
 }
 
 var kindIndex = func() map[arcp.Type][]*kindRow {
@@ -439,7 +441,8 @@ func writeDelegate(o *object, e *encoder) {
 
 func writeThought(o *object, e *encoder) { e.copy(o, "text") }
 
-func writeThoughtChunk(o *object, e *encoder) { o.raw("text", e.get("content")) }
+// writeThoughtChunk writes the text of a chunk, which a redacted thought may lack.
+func writeThoughtChunk(o *object, e *encoder) { e.string(o, "text", e.get("content")) }
 
 // writeRotated writes the identifier and, for the submitter, the value of a credential under the
 // names of all libraries (§9.8.2).

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"time"
 
@@ -111,6 +112,15 @@ const runtimeMetricEnd = `"source":"runtime"}}}`
 // dims is source, with the value runtime. Only sessions with the capability metrics get the event.
 func (e *Event) RuntimeMetric() bool {
 	return e.Type == arcp.Metric && bytes.HasSuffix(e.Body, []byte(runtimeMetricEnd))
+}
+
+// draftChunkEnds are the ends of the bodies of chunks that have a frame in the draft dialect. The payload is
+// the last member of a body, and kind is the last member of the payload.
+var draftChunkEnds = [][]byte{[]byte(`,"kind":"thought"}}`), []byte(`,"kind":"log"}}`), []byte(`,"kind":"metric"}}`)}
+
+// DraftChunk reports whether the event is a chunk of a stream of a kind that has a frame in the draft dialect.
+func (e *Event) DraftChunk() bool {
+	return e.Type == arcp.StreamChunk && slices.ContainsFunc(draftChunkEnds, func(end []byte) bool { return bytes.HasSuffix(e.Body, end) })
 }
 
 // ID returns the id of a committed event.

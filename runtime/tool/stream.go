@@ -178,9 +178,13 @@ func (s *Stream) WriteJSON(v any) error {
 	if raw.Kind() != '{' {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "stream: a chunk of the kind %s is a JSON object", s.kind)
 	}
+	p := arcp.StreamChunkPayload{Data: raw}
+	if s.kind != arcp.StreamEvents {
+		p.Kind = s.kind
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.host.Chunk(arcp.StreamChunkPayload{Data: raw})
+	return s.host.Chunk(p)
 }
 
 // Thought is a chunk of a thought stream.
@@ -207,7 +211,7 @@ func (s *Stream) WriteThought(t Thought) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.host.Chunk(arcp.StreamChunkPayload{Data: arcp.AppendString(nil, text), Content: text,
-		Role: role, Redacted: t.Redacted})
+		Role: role, Redacted: t.Redacted, Kind: s.kind})
 }
 
 // Close ends the stream. The second call returns an error.

@@ -50,10 +50,11 @@ func (v thoughtView) show(owner string, e *store.Event) *store.Event {
 func redactChunk(payload arcp.Raw) any {
 	var chunk arcp.StreamChunkPayload
 	err := arcp.Unmarshal(payload, &chunk)
-	if err == nil && (chunk.Redacted || chunk.Role == "" && chunk.Content == "") { // only thoughts have these members
+	thought := chunk.Kind == arcp.StreamThought || chunk.Role != "" || chunk.Content != "" // stored before there was a kind
+	if err == nil && (chunk.Redacted || !thought) {
 		return nil
 	}
-	return redactedThought{Sequence: chunk.Sequence, Redacted: true, Role: chunk.Role}
+	return redactedThought{Sequence: chunk.Sequence, Redacted: true, Role: chunk.Role, Kind: chunk.Kind}
 }
 
 // redactEmit returns the payload of an event.emit without the text of its thought; nil: it is no thought, or is
@@ -79,6 +80,7 @@ type redactedThought struct {
 	Redacted bool   `json:"redacted"`
 	Role     string `json:"role,omitzero"`
 	Content  string `json:"content"`
+	Kind     string `json:"kind,omitzero"`
 }
 
 // redactedEmit is the payload of an event.emit of a thought without its text.

@@ -60,6 +60,28 @@ func (j toolJob) Fetcher() *access.Fetcher {
 	return j.s.e.cfg.Fetcher.For(j.Allow).OnRefusal(j.s.recordDenial)
 }
 
+// mayWriteThought reports whether the job's lease lets the text of a thought be recorded.
+func (tg toolGoroutine) mayWriteThought(role string) bool {
+	tg.s.mu.Lock()
+	defer tg.s.mu.Unlock()
+	return tg.s.authority.MayWriteThought(role)
+}
+
+// leasedThought returns an event with the name thought, without its text if the job's lease does not let it
+// be recorded.
+func (tg toolGoroutine) leasedThought(p arcp.EventEmitPayload) arcp.EventEmitPayload {
+	var thought struct {
+		Role string `json:"role"`
+	}
+	if err := arcp.Unmarshal(p.Data, &thought); err != nil {
+		thought.Role = "" // data that is no object, such as a text
+	}
+	if !tg.mayWriteThought(thought.Role) {
+		p.Data = arcp.Raw(`{"text":"","redacted":true}`)
+	}
+	return p
+}
+
 // UseModel checks the lease. A lease without a model namespace allows every model, unless
 // Config.RequireModelLease is set.
 func (j toolJob) UseModel(model string) error {

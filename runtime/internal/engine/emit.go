@@ -29,6 +29,9 @@ func (j toolJob) Emit(t arcp.Type, payload any) error {
 	if m, ok := payload.(arcp.MetricPayload); ok && lease.IsCost(m.Name) {
 		return j.report(m)
 	}
+	if p, ok := payload.(arcp.EventEmitPayload); ok && p.Name == arcp.StreamThought {
+		payload = j.leasedThought(p)
+	}
 	return j.emit(t, payload, nil)
 }
 

@@ -100,6 +100,9 @@ func (st *stream) Chunk(p arcp.StreamChunkPayload) error {
 		return err
 	}
 	p.Sequence = st.sequence()
+	if p.Content != "" && !st.mayWriteThought(p.Role) {
+		p.Data, p.Content, p.Redacted = arcp.Raw(`""`), "", true
+	}
 	ev, err := st.encode(arcp.StreamChunk, p, &st.common)
 	if err != nil {
 		return err

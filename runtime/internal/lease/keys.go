@@ -37,6 +37,10 @@ func canonicalNamespace(key string) string {
 	return key
 }
 
+// optionalNamespaces are those whose absence may allow everything. A child without one has that of its
+// parent.
+var optionalNamespaces = []string{arcp.NamespaceModelUse, arcp.NamespaceThoughtWrite}
+
 // form is the grammar of patterns and targets.
 type form uint8
 
@@ -54,7 +58,7 @@ func formOf(namespace string) form {
 		return formPath
 	case arcp.NamespaceNetFetch:
 		return formURL
-	case arcp.NamespaceToolCall, arcp.NamespaceAgentDelegate, arcp.NamespaceModelUse:
+	case arcp.NamespaceToolCall, arcp.NamespaceAgentDelegate, arcp.NamespaceModelUse, arcp.NamespaceThoughtWrite:
 		return formName
 	}
 	return formAny

@@ -30,7 +30,13 @@ type permission struct {
 
 // Nothing returns a lease that covers nothing, regardless of any policy. It replaces a lease that
 // cannot be decoded.
-func Nothing() *Lease { return &Lease{permissions: []permission{{namespace: arcp.NamespaceModelUse}}} }
+func Nothing() *Lease {
+	l := new(Lease)
+	for _, namespace := range optionalNamespaces {
+		l.permissions = append(l.permissions, permission{namespace: namespace})
+	}
+	return l
+}
 
 // ExpiresAt returns when the lease ends; zero: never.
 func (l *Lease) ExpiresAt() time.Time {

@@ -220,6 +220,8 @@ func TestChildInheritsBudgetExpiryAndModels(t *testing.T) {
 		{"its own",
 			parse(t, `{"model.use":["m/a"],"cost.budget":["eur:0.5"],"expires_at":"2026-05-09T13:30:00Z"}`).Inherit(parent, remaining),
 			`{"cost.budget":["eur:0.5","USD:5"],"expires_at":"2026-05-09T13:30:00.000000Z","model.use":["m/a"]}`},
+		{"of a parent that bars thoughts", parse(t, `{"fs.read":["/a"]}`).Inherit(parse(t, `{"thought.write":[]}`), nil), `{"fs.read":["/a"],"thought.write":[]}`},
+		{"fewer thoughts", parse(t, `{"thought.write":[]}`).Inherit(parse(t, `{"thought.write":["plan"]}`), nil), `{"thought.write":[]}`},
 		{"of a parent without limits", parse(t, `{"fs.read":["/a"]}`).Inherit(nil, nil), `{"fs.read":["/a"]}`},
 		{"of a parent that overspent", parse(t, `{}`).Inherit(nil, []Amount{{currency: "USD", value: whole(-1)}}), `{"cost.budget":["USD:0"]}`},
 	} {

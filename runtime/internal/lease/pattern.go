@@ -2,8 +2,6 @@ package lease
 
 import (
 	"strings"
-
-	"github.com/arcpd/arcpd/arcp"
 )
 
 // pattern is a compiled pattern.
@@ -58,7 +56,7 @@ func compile(namespace, s string) (pattern, error) {
 	if !t.root() {
 		p.paths = compileGlob(t.segments(), '/')
 	}
-	if s == "*" && (namespace == arcp.NamespaceToolCall || namespace == arcp.NamespaceAgentDelegate || namespace == arcp.NamespaceModelUse) {
+	if s == "*" && formOf(namespace) == formName {
 		p.paths.segs[0] = segment{any: true}
 	}
 	return p, nil

@@ -82,9 +82,9 @@ func (l *Lease) WithPermissions(other *Lease) *Lease {
 	return &Lease{permissions: other.permissions, budget: l.budget, expires: earlier(l.expires, other.expires)}
 }
 
-// Inherit returns l with absent members copied from the parent: the earlier expiry, model.use, and
-// the amount of each currency of remaining, the remaining budget of the parent. A negative amount
-// counts as 0.
+// Inherit returns l with absent members copied from the parent: the earlier expiry, the
+// optionalNamespaces, and the amount of each currency of remaining, the remaining budget of the
+// parent. A negative amount counts as 0.
 //
 // A child without an amount of a currency thus reserves all of it. For a request, the parent is the
 // lease of its principal, and remaining is the Budget of that lease.
@@ -100,11 +100,14 @@ func (l *Lease) Inherit(parent *Lease, remaining []Amount) *Lease {
 			child.budget = append(child.budget, a.nonNegative())
 		}
 	}
-	if p := parent.find(arcp.NamespaceModelUse); p != nil && child.find(arcp.NamespaceModelUse) == nil {
-		child.permissions = append(slices.Clone(child.permissions), *p)
-		slices.SortFunc(child.permissions, func(a, b permission) int {
-			return strings.Compare(a.namespace, b.namespace)
-		})
+	child.permissions = slices.Clone(child.permissions)
+	for _, namespace := range optionalNamespaces {
+		if p := parent.find(namespace); p != nil && l.find(namespace) == nil {
+			child.permissions = append(child.permissions, *p)
+		}
 	}
+	slices.SortFunc(child.permissions, func(a, b permission) int {
+		return strings.Compare(a.namespace, b.namespace)
+	})
 	return &child
 }

@@ -283,6 +283,48 @@ func testRuntimeMetricsAreNegotiated(t *testing.T, open Open) {
 	}
 }
 
+// testChunksInTheDraftDialect checks that a session of the draft dialect gets the chunks of thoughts, logs and
+// metrics, and that a session of the other dialect gets all chunks if it has the capability, when they are
+// appended and as history.
+func testChunksInTheDraftDialect(t *testing.T, open Open) {
+	d := openEmpty(t, open)
+	inDraft := func(id arcp.SessionID) arcp.SessionID {
+		row := sessionRow(id)
+		row.Dialect = arcp.DialectDraft
+		d.do(store.NewWrite(&store.OpenSession{Row: row}))
+		return id
+	}
+	streaming, silent, draft := d.session("sess_1", arcp.FeatureStreaming), d.session("sess_2"), inDraft("sess_3")
+	later, laterSilent, laterDraft := d.session("sess_4", arcp.FeatureStreaming), d.session("sess_5"), inDraft("sess_6")
+	d.submit("job_1", streaming)
+	follow := func(ids ...arcp.SessionID) {
+		for _, id := range ids {
+			d.do(store.NewWrite(&store.Follow{Session: id, Job: "job_1", CorrelationID: "c"}))
+		}
+	}
+	follow(silent, draft)
+	var events []*store.Event
+	for _, payload := range []string{
+		`{"sequence":0,"data":"of a text, \"kind\":\"log\"}}"}`,
+		`{"sequence":0,"data":{"message":"of a log"},"kind":"log"}`,
+		`{"sequence":1,"data":{"kind":"log"}}`,
+		`{"sequence":0,"data":"","redacted":true,"kind":"thought"}`,
+		`{"sequence":0,"data":{"name":"n","value":1,"unit":"u"},"kind":"metric"}`,
+	} {
+		events = append(events, store.NewEvent(arcp.StreamChunk, d.now, &store.JobContext{JobID: "job_1", StreamID: "str_1"}, "", []byte(payload)))
+	}
+	d.do(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: events}))
+	follow(later, laterSilent, laterDraft)
+	chunk := arcp.StreamChunk
+	for id, want := range map[arcp.SessionID][]arcp.Type{
+		streaming: {chunk, chunk, chunk, chunk, chunk}, later: {chunk, chunk, chunk, chunk, chunk},
+		silent: nil, laterSilent: nil,
+		draft: {chunk, chunk, chunk}, laterDraft: {chunk, chunk, chunk},
+	} {
+		d.want(id, want...)
+	}
+}
+
 func testTrimDeletesTheStartOfALog(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")

@@ -45,6 +45,7 @@ var tests = []struct {
 	{"UnfollowEndsDelivery", false, testUnfollowEndsDelivery},
 	{"UnloggedEventsAreNotStored", false, testUnloggedEventsAreNotStored},
 	{"RuntimeMetricsAreNegotiated", false, testRuntimeMetricsAreNegotiated},
+	{"ChunksInTheDraftDialect", false, testChunksInTheDraftDialect},
 	{"TrimDeletesTheStartOfALog", false, testTrimDeletesTheStartOfALog},
 	{"JobRowsAreStored", false, testJobRowsAreStored},
 	{"EarlierAttemptIsFenced", false, testEarlierAttemptIsFenced},

@@ -104,6 +104,18 @@ func (s *State) Decide(now time.Time, check func(*lease.Authority, time.Time) *a
 	return err
 }
 
+// defaultThoughtRole is the role of a thought without one (RFC §11.4).
+const defaultThoughtRole = "assistant_thought"
+
+// MayWriteThought reports whether the text of a thought with the role is recorded. Without the namespace
+// thought.write in the lease, every text is.
+func (s *State) MayWriteThought(role string) bool {
+	if role == "" {
+		role = defaultThoughtRole
+	}
+	return !s.Lease.Has(arcp.NamespaceThoughtWrite) || s.Lease.Covers(arcp.NamespaceThoughtWrite, role) == nil
+}
+
 // UseModel decides about the use of a model. required says that a lease without the namespace
 // model.use allows no model; otherwise it allows every model.
 func UseModel(model string, required bool) func(*lease.Authority, time.Time) *arcp.Error {

@@ -178,8 +178,11 @@ func filter(change *SessionChange, f *follower, id arcp.JobID, events []*store.E
 const hidden arcp.TypeSet = 1 << 63
 
 func bitOf(e *store.Event) arcp.TypeSet {
-	if e.RuntimeMetric() {
+	switch {
+	case e.RuntimeMetric():
 		return arcp.RuntimeMetrics
+	case e.DraftChunk():
+		return arcp.DraftChunks
 	}
 	if s := arcp.Lookup(e.Type); s != nil && s.Bit != 0 {
 		return s.Bit
@@ -192,7 +195,7 @@ func appendBits(bits []arcp.TypeSet, events []*store.Event) (out []arcp.TypeSet,
 	var t arcp.Type
 	var bit arcp.TypeSet
 	for i, e := range events {
-		if e.Type != t || i == 0 || t == arcp.Metric { // not all metrics have the same bit
+		if e.Type != t || i == 0 || t == arcp.Metric || t == arcp.StreamChunk { // not all of these have the same bit
 			t, bit = e.Type, bitOf(e)
 		}
 		bits = append(bits, bit)
