@@ -16,7 +16,7 @@ import (
 // A collector of OpenTelemetry receives the spans of a job over both protocols. It is a process with the
 // receiver of go.opentelemetry.io/collector.
 func TestCollectorReceivesSpans(t *testing.T) {
-	bin := binary(t)
+	t.Parallel() // most of its time is the build
 	collector := filepath.Join(t.TempDir(), "collector")
 	if err := goTool("mod", "download"); err != nil {
 		interop.Unable(t, "needs the modules of the collector: %v", err)
@@ -29,8 +29,7 @@ func TestCollectorReceivesSpans(t *testing.T) {
 			addr := freeAddr(t)
 			received := filepath.Join(t.TempDir(), "received")
 			startCollector(t, collector, receiver, addr, received)
-			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+addr)
-			t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+			bin := binaryAfter(t, fmt.Sprintf("export OTEL_EXPORTER_OTLP_ENDPOINT=http://%s OTEL_EXPORTER_OTLP_PROTOCOL=%s", addr, protocol))
 			p := startServer(t, bin, ":memory:")
 			runEcho(t, p)
 			stopServer(t, p) // exports the last spans

@@ -20,6 +20,7 @@ import (
 // TestConformance runs the black-box checks against the command, on each store. Each
 // passes, but for those that start the server again where the store is in memory.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	endToEnd(t)
 	for name, data := range map[string]string{"memory": ":memory:", "durable": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
@@ -125,46 +126,56 @@ func authFile(t *testing.T) (file string) {
 // TestDraftConformance runs the checks of the draft dialect against the command, as each client
 // library. Each passes. Those that start the server again run as one library.
 func TestDraftConformance(t *testing.T) {
+	for _, lib := range playedLibraries {
+		t.Run(string(lib), func(t *testing.T) {
+			t.Parallel()
+			checkDraft(t, lib)
+		})
+	}
+}
+
+// checkDraft runs the checks of the draft dialect as a library.
+func checkDraft(t *testing.T, lib strict.Library) {
 	endToEnd(t)
 	data := t.TempDir()
 	flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)
 	p := startServer(t, binary(t), data, flags...)
 	defer func() { p.kill(t) }()
+	tg := target(t, p)
+	tg.Dialect, tg.Library = arcp.DialectDraft, lib
 	restarts := map[string]bool{}
-	for _, c := range conformance.Checks(arcp.DialectDraft) {
-		restarts[c.ID] = slices.Contains(c.Needs, conformance.NeedRestart)
+	if lib == strict.TypeScript {
+		tg.Restart = func(context.Context) error {
+			p.kill(t)
+			p = startServer(t, binary(t), data, append([]string{"--listen", p.address}, flags...)...)
+			return nil
+		}
+	} else {
+		for _, c := range conformance.Checks(arcp.DialectDraft) {
+			restarts[c.ID] = slices.Contains(c.Needs, conformance.NeedRestart)
+		}
 	}
-	for _, lib := range playedLibraries {
-		tg := target(t, p)
-		tg.Dialect, tg.Library = arcp.DialectDraft, lib
-		if lib == strict.TypeScript {
-			tg.Restart = func(context.Context) error {
-				p.kill(t)
-				p = startServer(t, binary(t), data, append([]string{"--listen", p.address}, flags...)...)
-				return nil
-			}
-		}
-		report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: parallelChecks, Timeout: 5 * time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		report.Results = slices.DeleteFunc(report.Results, func(r conformance.Result) bool {
-			return r.Status == conformance.Passed || r.Status == conformance.Skipped && tg.Restart == nil && restarts[r.ID]
-		})
-		if len(report.Results) == 0 {
-			continue
-		}
-		var text strings.Builder
-		if err := conformance.WriteText(&text, &report, conformance.TextOptions{Verbose: true}); err != nil {
-			t.Error(err)
-		}
-		t.Errorf("as the library %s:\n%s", lib, text.String())
+	report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: parallelChecks, Timeout: 5 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
 	}
+	report.Results = slices.DeleteFunc(report.Results, func(r conformance.Result) bool {
+		return r.Status == conformance.Passed || r.Status == conformance.Skipped && restarts[r.ID]
+	})
+	if len(report.Results) == 0 {
+		return
+	}
+	var text strings.Builder
+	if err := conformance.WriteText(&text, &report, conformance.TextOptions{Verbose: true}); err != nil {
+		t.Error(err)
+	}
+	t.Error(text.String())
 }
 
 // TestDraftConformanceChecksCanFail plants each fault of the draft dialect: every check that the fault
 // names must notice it.
 func TestDraftConformanceChecksCanFail(t *testing.T) {
+	t.Parallel()
 	endToEnd(t)
 	data := t.TempDir()
 	flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)
@@ -185,6 +196,7 @@ func TestDraftConformanceChecksCanFail(t *testing.T) {
 // TestConformanceChecksCanFail puts a proxy in between that breaks one rule at a
 // time: some check must notice each.
 func TestConformanceChecksCanFail(t *testing.T) {
+	t.Parallel()
 	p := startServer(t, binary(t), ":memory:", append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)...)
 	defer p.kill(t)
 	if err := conformance.SelfTest(t.Context(), target(t, p)); err != nil {

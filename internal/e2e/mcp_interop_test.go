@@ -31,6 +31,7 @@ const installTimeout = 4 * time.Minute
 // runtime: the reference server and client of npm, and a server and the client of
 // PyPI, pinned by the files in .ci/mcp.
 func TestMCPInterop(t *testing.T) {
+	t.Parallel()
 	endToEnd(t)
 	node, python := installMCP(t)
 	every := filepath.Join(node, "node_modules/@modelcontextprotocol/server-everything/dist/index.js")

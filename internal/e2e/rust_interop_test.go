@@ -24,6 +24,7 @@ const rustKind = "arcp-rs"
 // TestRustInterop drives a server with the published Rust client: all that it offers,
 // and a server that is killed under it.
 func TestRustInterop(t *testing.T) {
+	t.Parallel()
 	programs := interop.Rust(t)
 	bin, data := binary(t), t.TempDir()
 	options := []string{"--max-frame", "32MiB"}
@@ -81,6 +82,7 @@ var rustCannot = map[arcp.Type]undecodable{
 // when they call themselves clients of the crate, and one of each type that is sent in
 // no check.
 func TestRustDecodeInterop(t *testing.T) {
+	t.Parallel()
 	programs := interop.Rust(t)
 	sent := rustFrames(t)
 	for typ, frame := range unchecked {
