@@ -40,6 +40,10 @@ var streamFaults = []Fault{
 		newRewriter: editReceived(arcp.StreamChunk, func(f frame) frame { return f.withPayload("content_type", nil) })},
 	{Defect: "thoughts have no content", Checks: []string{"streams.kinds"},
 		newRewriter: editReceived(arcp.StreamChunk, func(f frame) frame { return f.withPayload("content", nil) })},
+	{Defect: "the chunks of logs do not name their kind", Checks: []string{"streams.kinds"},
+		newRewriter: editReceived(arcp.StreamChunk, func(f frame) frame { return f.withPayload("kind", nil) })},
+	{Defect: "a lease without thought.write covers all thoughts", Checks: []string{"streams.thoughts-leased"},
+		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("lease_request", nil) })},
 	{Defect: "streams are sent to sessions that did not negotiate them", Checks: []string{"streams.not-negotiated"},
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			return f.withPayload("capabilities", map[string]bool{"streaming": true})
