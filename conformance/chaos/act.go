@@ -52,6 +52,7 @@ func (c *client) invoke() *arcp.Envelope {
 	t := randomTask(c.rnd, string(id), c.workflows)
 	t.Direct = t.Direct && c.library.can.direct
 	t.Start = t.Start && c.library.can.start
+	t.Delegate = t.Delegate && c.library.can.start
 	switch {
 	case c.rnd.IntN(25) == 0 && c.library.can.schedule:
 		t = scheduleTask(c.rnd, string(id))
@@ -81,7 +82,10 @@ func (t *Task) message() arcp.Envelope {
 	case t.Child != nil, t.Kind == Workflow:
 		o.LeaseRequest = arcp.Raw(`{"tool.call":["*"],"agent.delegate":["*"]}`)
 	}
-	if t.Start {
+	switch {
+	case t.Delegate:
+		return arcp.Frame(arcp.AgentDelegate, t.delegatePayload())
+	case t.Start:
 		return arcp.Frame(arcp.WorkflowStart, arcp.WorkflowStartPayload{Workflow: string(t.Kind), Arguments: arcp.Raw(t.Arguments), SubmitOptions: o})
 	}
 	return arcp.Frame(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: string(t.Kind), Arguments: arcp.Raw(t.Arguments), SubmitOptions: o})

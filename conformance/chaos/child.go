@@ -27,7 +27,22 @@ func delegateTask(rnd *rand.Rand, mark string) Task {
 	if rnd.IntN(4) == 0 {
 		c = Task{Kind: Count, Marker: mark, N: 80, Arguments: `{"to":80,"interval_ms":100}`}
 	}
-	return Task{Kind: Delegate, Marker: mark, Child: &c, Arguments: fmt.Sprintf(`{"tool":%q,"arguments":%s}`, c.Kind, c.Arguments)}
+	t := Task{Kind: Delegate, Marker: mark, Child: &c, Detach: rnd.IntN(3) == 0}
+	t.Arguments = fmt.Sprintf(`{"tool":%q,"arguments":%s,"detach":%t}`, c.Kind, c.Arguments, t.Detach)
+	return t
+}
+
+// requestTask returns a task that a client submits by agent.delegate.
+func requestTask(mark string) Task {
+	t := Task{Kind: Echo, Marker: mark, Delegate: true}
+	p := t.delegatePayload()
+	t.Arguments = string(p.Invoke().Arguments)
+	return t
+}
+
+// delegatePayload returns the payload of agent.delegate.
+func (t *Task) delegatePayload() arcp.AgentDelegatePayload {
+	return arcp.AgentDelegatePayload{Target: string(t.Kind), Task: t.Marker, Context: arcp.Raw(`{"n":2.50}`)}
 }
 
 // child returns the child that an event belongs to, or nil. An event of the parent has announced the
@@ -103,13 +118,16 @@ func (s *Stream) childEvent(v *View, env *arcp.Envelope) {
 		}
 	}
 	parent := s.Jobs[v.Parent]
-	if parent == nil || parent.End == nil || parent.expected.task.Kind == Schedule {
+	if parent == nil || parent.End == nil || parent.expected.task.independent() {
 		return
 	}
 	if late := env.Timestamp.Sub(parent.End.Time); late > cancelTime && env.Type != arcp.JobCancelled {
 		s.find(RuleChild, "%s: %s, %s after the end of its parent %s", v.Job, env.Type, late, v.Parent)
 	}
 }
+
+// independent reports whether the children of the task continue after its end.
+func (t *Task) independent() bool { return t.Kind == Schedule || t.Detach }
 
 // emitted checks an event.emit of a job.
 func (ex *expectation) emitted(env *arcp.Envelope) string {
@@ -152,7 +170,7 @@ func (c *comparison) children(s *Stream) {
 		switch {
 		case v.End.Type != arcp.JobCancelled:
 			ended[child.Parent]++
-		case !parent.cancelled || s.Jobs[child.Parent].expected.task.Kind == Schedule:
+		case !parent.cancelled || s.Jobs[child.Parent].expected.task.independent():
 			c.find(RuleChild, s.Observer, "%s was cancelled, and its parent %s was not", id, child.Parent)
 		}
 	}

@@ -53,6 +53,13 @@ func (w *parentWorld) child(job arcp.JobID, t arcp.Type, payload string) {
 	w.events = append(w.events, e)
 }
 
+// detach changes the submit: its child continues after its end.
+func (w *parentWorld) detach() {
+	for _, s := range w.s.Submits {
+		s.Detach = true
+	}
+}
+
 // findings sends the events in order and compares.
 func (w *parentWorld) findings(effects ...Effect) []Finding {
 	w.s.send(number(w.events)...)
@@ -95,6 +102,21 @@ func TestChildren(t *testing.T) {
 			for i := 6; i < len(w.events); i++ {
 				w.events[i].Timestamp = moment.Add(time.Duration(i) * time.Second)
 			}
+		}},
+		{"a detached child outlives its parent", nil, func(w *parentWorld) {
+			w.detach()
+			end := w.events[len(w.events)-1]
+			end.Type, w.list[0].Status, w.s.Cancelled[jobOne] = arcp.JobCancelled, "cancelled", true
+			w.events = reorder(append(append([]arcp.Envelope{}, w.events[:5]...), append([]arcp.Envelope{end}, w.events[5:len(w.events)-1]...)...))
+			for i := 6; i < len(w.events); i++ {
+				w.events[i].Timestamp = moment.Add(time.Duration(i) * time.Second)
+			}
+		}},
+		{"a detached child is cancelled with its parent", []Rule{RuleChild}, func(w *parentWorld) {
+			w.detach()
+			child, parent := &w.events[len(w.events)-2], &w.events[len(w.events)-1]
+			child.Type, parent.Type = arcp.JobCancelled, arcp.JobCancelled
+			w.list[0].Status, w.list[1].Status, w.s.Cancelled[jobOne] = "cancelled", "cancelled", true
 		}},
 		{"a child is cancelled with its parent", nil, func(w *parentWorld) {
 			child, parent := &w.events[len(w.events)-2], &w.events[len(w.events)-1]
@@ -212,6 +234,27 @@ func newSchedule(t *testing.T, fired ...int) *parentWorld {
 	return w
 }
 
+// newDelayed is the world of a schedule with one occurrence after 4 s, and jobs that were submitted after some
+// times.
+func newDelayed(t *testing.T, value string, fired ...time.Duration) *parentWorld {
+	w := &parentWorld{s: newTestStream(t, 0, aliceSession)}
+	id := w.s.submits(1, Task{Kind: Schedule, N: 1, Delay: 4 * time.Second, Child: &echoTask})
+	w.parent(id, arcp.JobAccepted, `{}`)
+	w.list = []arcp.JobEntry{{JobID: jobOne, TraceID: w.s.Submits[id].Trace, Status: "completed"}}
+	at := func(d time.Duration) { w.events[len(w.events)-1].Timestamp = moment.Add(d) }
+	for n, due := range fired {
+		job := stepJob(n)
+		for d, e := range [][2]string{{"job.accepted", accepted(jobOne)}, {"job.started", `{}`}, {"job.completed", `{"value":{"n":1}}`}} {
+			w.child(job, arcp.Type(e[0]), e[1])
+			at(due + time.Duration(d+1)*time.Millisecond)
+		}
+		w.list = append(w.list, arcp.JobEntry{JobID: job, Status: "completed", ParentJobID: jobOne})
+	}
+	w.parent(id, arcp.JobCompleted, `{"value":`+value+`}`)
+	at(10 * time.Second)
+	return w
+}
+
 // runs adds a job whose events show that the server runs until a time.
 func (w *parentWorld) runs(until time.Duration) {
 	id := w.s.submits(2, Task{Kind: Progress, N: int(until / (500 * time.Millisecond))})
@@ -260,6 +303,12 @@ func TestSchedules(t *testing.T) {
 			w.events[len(w.events)-1].Payload = arcp.Raw(`{"value":{"fired":2,"skipped":1}}`)
 			return w
 		}},
+		{"one occurrence fires after its delay", "", func() *parentWorld { return newDelayed(t, `{"n":1}`, 4*time.Second) }},
+		{"one occurrence fires late", "", func() *parentWorld { return newDelayed(t, `{"n":1}`, 9*time.Second) }},
+		{"one occurrence fires twice", RuleSchedule, func() *parentWorld { return newDelayed(t, `{"n":1}`, 4*time.Second, 5*time.Second) }},
+		{"one occurrence fires before its time", RuleSchedule, func() *parentWorld { return newDelayed(t, `{"n":1}`, 2*time.Second) }},
+		{"one occurrence does not fire", RuleChild, func() *parentWorld { return newDelayed(t, `{"n":1}`) }},
+		{"one occurrence has another result", RuleOrder, func() *parentWorld { return newDelayed(t, `{"fired":1}`, 4*time.Second) }},
 		{"an occurrence is not counted", RuleOrder, func() *parentWorld {
 			w := newSchedule(t, 0, 1, 2)
 			w.events[len(w.events)-1].Payload = arcp.Raw(`{"value":{"fired":2,"skipped":0}}`)

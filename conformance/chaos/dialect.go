@@ -10,7 +10,7 @@ import (
 // they depend on the library.
 type abilities struct {
 	direct   bool // submits may be direct
-	start    bool // workflow.start exists
+	start    bool // workflow.start and agent.delegate exist
 	schedule bool // job.schedule exists
 	reopen   bool // a session.open attaches to a session by its id
 	cancel   bool // each cancel is answered, also of an ended job

@@ -16,21 +16,36 @@ const writeTime = time.Second
 // minInterval is the shortest interval in which a busy server is expected to fire an occurrence.
 const minInterval = 2 * time.Second
 
-// scheduleTask returns a random schedule. Its rule starts at the next full second.
+// scheduleTask returns a random schedule. The rule of a schedule with several occurrences starts at the next
+// full second.
 func scheduleTask(rnd *rand.Rand, mark string) Task {
 	child := Task{Kind: Echo, Marker: mark, Arguments: fmt.Sprintf(`{"mark":%q}`, mark)}
+	if rnd.IntN(3) == 0 {
+		return Task{Kind: Schedule, Marker: mark, N: 1, Delay: time.Duration(1+rnd.IntN(5)) * time.Second, Child: &child}
+	}
 	return Task{Kind: Schedule, Marker: mark, N: 2 + rnd.IntN(4), Interval: time.Duration(1+rnd.IntN(3)) * time.Second, Child: &child}
 }
 
 // schedulePayload returns the payload of job.schedule.
 func (t *Task) schedulePayload() arcp.JobSchedulePayload {
 	job := fmt.Sprintf(`{"tool":%q,"arguments":%s}`, t.Child.Kind, t.Child.Arguments)
-	return arcp.JobSchedulePayload{Job: arcp.ScheduledJob{Type: arcp.ToolInvoke, Payload: arcp.Raw(job)},
-		When: arcp.When{Every: fmt.Sprintf("FREQ=SECONDLY;INTERVAL=%d;COUNT=%d", t.Interval/time.Second, t.N)}}
+	p := arcp.JobSchedulePayload{Job: arcp.ScheduledJob{Type: arcp.ToolInvoke, Payload: arcp.Raw(job)}}
+	if t.Interval == 0 {
+		p.When.After = new(arcp.Number(fmt.Sprint(t.Delay.Seconds())))
+	} else {
+		p.When.Every = fmt.Sprintf("FREQ=SECONDLY;INTERVAL=%d;COUNT=%d", t.Interval/time.Second, t.N)
+	}
+	return p
 }
 
 // scheduled checks the result of a schedule: each occurrence has fired or was skipped (SPEC.md §5.19).
 func (ex *expectation) scheduled(value arcp.Raw) string {
+	if ex.task.Interval == 0 { // it ends as its job does
+		if ex.fired = 1; string(value) != ex.task.Child.Arguments {
+			return fmt.Sprintf("a schedule completed with %s, its job is an echo of %s", value, ex.task.Child.Arguments)
+		}
+		return ""
+	}
 	var p arcp.ScheduleResult
 	err := arcp.Unmarshal(value, &p)
 	ex.fired = p.Fired
@@ -93,6 +108,10 @@ func (c *comparison) schedules(s *Stream, all activity) {
 // schedule checks the jobs of one schedule, the earliest first.
 func (c *comparison) schedule(s *Stream, v *View, jobs []*View, all activity) {
 	task := &v.expected.task
+	if task.Interval == 0 {
+		c.oneOccurrence(s, v, jobs)
+		return
+	}
 	start := ceilSecond(v.Events[0].Time)
 	due := func(t time.Time) int { return min(int(t.Sub(start)/task.Interval)+1, task.N) } // occurrences until t
 	for n, job := range jobs {
@@ -109,6 +128,14 @@ func (c *comparison) schedule(s *Stream, v *View, jobs []*View, all activity) {
 		if !c.firedOrBusy(jobs, at, task.Interval) && all.running(at, task.Interval) {
 			c.find(RuleSchedule, s.Observer, "%s: the occurrence %d at %s of each %s has no job, although the server was running; %s", v.Job, n+1, at, task.Interval, times(jobs))
 		}
+	}
+}
+
+// oneOccurrence checks the jobs of a schedule with one occurrence, which is not lost when it is late.
+func (c *comparison) oneOccurrence(s *Stream, v *View, jobs []*View) {
+	due := v.Events[0].Time.Add(v.expected.task.Delay - writeTime) // the delay begins before the time of job.accepted
+	if len(jobs) > 1 || len(jobs) == 1 && jobs[0].Events[0].Time.Before(due) {
+		c.find(RuleSchedule, s.Observer, "%s: one job is due, not before %s; %s", v.Job, due, times(jobs))
 	}
 }
 

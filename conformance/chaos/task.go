@@ -46,8 +46,11 @@ type Task struct {
 	Direct    bool
 	Key       string        // idempotency key; empty: none
 	Start     bool          // workflow.start submits the workflow
+	Delegate  bool          // agent.delegate submits the task
 	Child     *Task         // job that the tool calls, or that a schedule submits; nil: none
-	Interval  time.Duration // between the occurrences of a schedule
+	Detach    bool          // the child continues after the end of the job
+	Interval  time.Duration // between the occurrences of a schedule; 0: it has one occurrence
+	Delay     time.Duration // until the one occurrence
 }
 
 // marker identifies a submit of a principal. The runtime copies the marker with data of the submit,
@@ -74,7 +77,7 @@ func tracePrefix(principal string) string {
 // keyedTask returns the task for an idempotency key. It is the same in all sessions.
 func keyedTask(principal string, n int, workflows bool) Task {
 	t := randomTask(rand.New(rand.NewPCG(uint64(n), 0)), markerPrefix(principal)+fmt.Sprintf("key~%d", n), workflows)
-	t.Key, t.Direct, t.Start = fmt.Sprintf("key-%d", n), false, false
+	t.Key, t.Direct, t.Start, t.Delegate = fmt.Sprintf("key-%d", n), false, false, false
 	return t
 }
 
@@ -85,6 +88,9 @@ func randomTask(rnd *rand.Rand, mark string, workflows bool) Task {
 		return workflowTask(rnd, mark)
 	case n < 9:
 		return delegateTask(rnd, mark)
+	}
+	if rnd.IntN(20) == 0 {
+		return requestTask(mark)
 	}
 	t := plainTask(rnd, mark)
 	t.Direct = rnd.IntN(12) == 0
