@@ -43,6 +43,12 @@ var workerFaults = []Fault{
 		newRewriter: replaceNack(arcp.CodeNotFound, arcp.ArtifactPut, arcp.ArtifactPutPayload{MediaType: "text/plain", Data: "b3RoZXI="})},
 	{Defect: "the artifact of a worker is not announced and later events are renumbered to hide it", Checks: []string{"workers.artifacts"},
 		newRewriter: dropEvents(func(f frame) bool { return f.Type == arcp.ArtifactRef && f.EventSeq > 0 })},
+	{Defect: "a missing chunk of a worker is not noticed", Checks: []string{"workers.artifact-chunks", "workers.streams"},
+		newRewriter: replaceNack(arcp.CodeOutOfRange, arcp.Ack, struct{}{})},
+	{Defect: "an artifact in chunks has lost one of them", Checks: []string{"workers.artifact-chunks"},
+		newRewriter: editReceived(arcp.ArtifactPut, func(f frame) frame { return f.replace("aGVsbG8=", "aGVs") })},
+	{Defect: "the chunks of a worker come in another stream", Checks: []string{"workers.streams"},
+		newRewriter: editReceived(arcp.StreamChunk, func(f frame) frame { return f.with("stream_id", "str_other") })},
 	{Defect: "the guidance of an interrupt is not passed to the worker", Checks: []string{"workers.interrupt"},
 		newRewriter: editReceived(arcp.HumanInputResponse, func(f frame) frame {
 			return f.withPayload("value", map[string]string{"action": "continue"})
