@@ -34,6 +34,8 @@
 //   - fan-out, paced: as burst, but with one event a millisecond. The latency is the time from
 //     the timestamp of an event to its arrival. Timestamps of the draft dialect have milliseconds,
 //     so its latencies are up to 1 ms too high.
+//   - stalled: as paced, but the chunks of a stream, to 16 sessions by job.subscribe. Another
+//     session has subscribed, too, and reads nothing.
 //   - handshakes: TCP, WebSocket and session.open until session.accepted. Then the client
 //     drops the connection.
 //   - handshakes-closed: as handshakes, but then the client sends session.close, waits for
@@ -157,6 +159,8 @@ var rows = []row{
 		target: targets(750_000, 700_000), measure: (*run).filtered},
 	{name: "paced", title: "fan-out to 50 by job.subscribe, paced 1,000 events/s, p99", unit: "ms", less: true,
 		target: targets(5, 20), measure: (*run).paced},
+	{name: "stalled", title: "stream of 1,000 chunks/s of 2 KiB to 16 sessions, beside one that reads nothing, p99", unit: "ms", less: true,
+		target: targets(5, 20), measure: (*run).stalled},
 	{name: "handshakes", title: "handshakes/s, 32 at once, connections dropped", unit: "handshakes/s",
 		target: targets(12_500, 8_500), measure: (*run).handshakes},
 	{name: "handshakes-closed", title: "handshakes/s, 32 at once, closed by session.close", unit: "handshakes/s",

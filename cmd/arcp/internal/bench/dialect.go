@@ -51,7 +51,8 @@ var dialects = []dialect{
 		name: Draft,
 		absent: map[string]string{
 			"filtered":      "the draft dialect has no subscribe with a filter",
-			"streams":       "the draft dialect has no streams",
+			"streams":       "the draft dialect has no streams of texts",
+			"stalled":       "the draft dialect has no streams of texts",
 			"artifacts-in":  "the draft dialect has no artifact.put",
 			"artifacts-out": "the draft dialect has no artifact.fetch",
 		},

@@ -177,15 +177,16 @@ var filterSubscription = subscription{
 	ended:   func(_, frame []byte) bool { return bytes.Contains(frame, []byte(`"type":"job.completed"`)) },
 }
 
-// subscribe starts demo.emit in the first session with a delay, and subscribes the other sessions to the job before
-// its first event.
-func (r *run) subscribe(sub subscription, count, intervalMS int) (followers []*session, err error) {
-	if err := r.open(1 + subscribers); err != nil {
+// emitDelay is the delay of an emitted burst in ms, enough for 50 subscriptions.
+const emitDelay = 1000
+
+// subscribe submits a job in the first of n+1 sessions, and subscribes the other sessions to it.
+func (r *run) subscribe(sub subscription, n int, job *prepared) (followers []*session, err error) {
+	if err := r.open(1 + n); err != nil {
 		return nil, err
 	}
-	const delay = 1000 // ms, enough for 50 subscriptions
 	source := r.sessions[0]
-	if err := source.send(r.dialect.emit(count, 64, intervalMS, delay).next()); err != nil {
+	if err := source.send(job.next()); err != nil {
 		return nil, err
 	}
 	frame, err := source.await(r.dialect.accepted)
@@ -239,7 +240,7 @@ func (r *run) filtered() (float64, error) { return r.burst(filterSubscription) }
 
 func (r *run) burst(sub subscription) (float64, error) {
 	events := int(r.opts.Duration.Seconds() * 10_000)
-	followers, err := r.subscribe(sub, events, 0)
+	followers, err := r.subscribe(sub, subscribers, r.dialect.emit(events, 64, 0, emitDelay))
 	if err != nil {
 		return 0, err
 	}
@@ -266,31 +267,65 @@ func (r *run) burst(sub subscription) (float64, error) {
 func (r *run) paced() (float64, error) {
 	events := int(r.opts.Duration / time.Millisecond)
 	sub := r.dialect.jobSubscription()
-	followers, err := r.subscribe(sub, events, 1)
+	followers, err := r.subscribe(sub, subscribers, r.dialect.emit(events, 64, 1, emitDelay))
 	if err != nil {
 		return 0, err
 	}
-	samples := make([][]time.Duration, len(followers))
-	r.startCPU()
-	began := time.Now()
-	err = r.each(followers, func(i int, s *session) error {
-		samples[i] = make([]time.Duration, 0, events)
-		return sub.follow(s, events, func(frame []byte) {
-			if clock, ok := clockOf(frame); ok {
-				samples[i] = append(samples[i], since(time.Now(), clock))
-			}
-		})
-	})
+	all, err := r.latencies(sub, followers, events, time.Time{})
 	if err != nil {
 		return 0, err
 	}
-	r.stopCPU(time.Since(began))
-	all := slices.Concat(samples...)
 	if len(all) != events*subscribers {
 		return 0, fmt.Errorf("%d of %d events had a timestamp with a fraction of a second", len(all), events*subscribers)
 	}
+	return r.percentiles(all), nil
+}
+
+// latencies returns the time from the timestamp of each event to its arrival. It leaves out events before a time.
+func (r *run) latencies(sub subscription, followers []*session, events int, from time.Time) ([]time.Duration, error) {
+	samples := make([][]time.Duration, len(followers))
+	r.startCPU()
+	began := time.Now()
+	err := r.each(followers, func(i int, s *session) error {
+		samples[i] = make([]time.Duration, 0, events)
+		return sub.follow(s, events, func(frame []byte) {
+			now := time.Now()
+			if clock, ok := clockOf(frame); ok && !now.Add(-since(now, clock)).Before(from) {
+				samples[i] = append(samples[i], since(now, clock))
+			}
+		})
+	})
+	r.stopCPU(time.Since(began))
+	return slices.Concat(samples...), err
+}
+
+// percentiles adds the median and the maximum to the details, and returns the 99th percentile.
+func (r *run) percentiles(all []time.Duration) float64 {
 	r.details["p50_ms"], r.details["max_ms"] = percentile(all, 0.5), percentile(all, 1)
-	return percentile(all, 0.99), nil
+	return percentile(all, 0.99)
+}
+
+// streamFollowers is the number of sessions that read the stream of the row stalled.
+const streamFollowers = 16
+
+// stalled measures the latency of a stream for the sessions that read it, while another follower of it reads nothing.
+func (r *run) stalled() (float64, error) {
+	chunks := int(r.opts.Duration / time.Millisecond)
+	stream := r.dialect.invoke("demo.stream", fmt.Sprintf(`{"chunks":%d,"bytes":2048,"interval_ms":1}`, chunks))
+	sub := r.dialect.jobSubscription()
+	sub.isEvent = func(typ, _ []byte) bool { return string(typ) == string(arcp.StreamChunk) }
+	followers, err := r.subscribe(sub, streamFollowers+1, stream)
+	if err != nil {
+		return 0, err
+	}
+	all, err := r.latencies(sub, followers[:streamFollowers], chunks, time.Now()) // the last follower does not read
+	if err != nil {
+		return 0, err
+	}
+	if len(all) == 0 {
+		return 0, errors.New("the stream has ended before its followers were there")
+	}
+	return r.percentiles(all), nil
 }
 
 func (r *run) idle() (float64, error) {
