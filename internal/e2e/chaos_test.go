@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -73,11 +74,15 @@ func (v *victim) Kill() error {
 }
 
 // freeAddr returns a loopback address outside the ephemeral ports, so that no connection takes
-// the port while the server is down.
+// the port while the server is down. On Linux its host is random, so that no other server does.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 100 {
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+		host := "127.0.0.1"
+		if runtime.GOOS == "linux" {
+			host = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
+		}
+		ln, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, 10_000+rand.IntN(20_000)))
 		if err != nil {
 			continue
 		}
