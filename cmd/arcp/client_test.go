@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,9 +106,10 @@ func TestJobsAreListedAndDescribed(t *testing.T) {
 	golden(t, "jobs-ls.txt", scrub(o.stdout))
 	golden(t, "jobs-ls.json", scrub(p.cli("jobs", "ls", "-o", "json").stdout))
 	ids := jobIDs(o.stdout)
-	if len(ids) != 3 || ids[2] != sleeper {
-		t.Fatalf("jobs = %q, want three, the last %s", ids, sleeper)
+	if len(ids) != 3 || ids[0] != sleeper {
+		t.Fatalf("jobs = %q, want three, the first %s", ids, sleeper)
 	}
+	slices.Reverse(ids)
 
 	for _, c := range []struct {
 		why  string

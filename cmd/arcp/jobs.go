@@ -23,7 +23,7 @@ func newJobs(a *app) *cobra.Command {
 func newJobsList(a *app) *cobra.Command {
 	filter := new(arcp.JobFilter)
 	cmd := newList(a, list[arcp.JobEntry]{
-		short:  "List your newest jobs, oldest first",
+		short:  "List your newest jobs, the newest first",
 		newest: true,
 		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.JobEntry], error) {
 			p, err := c.ListJobs(ctx, client.ListJobsParams{Filter: filter, Limit: q.limit, Cursor: q.cursor})
@@ -47,6 +47,7 @@ func newJobsList(a *app) *cobra.Command {
 			{"JOB", func(j *arcp.JobEntry) any { return j.JobID }},
 			{"TOOL", func(j *arcp.JobEntry) any { return j.Agent }},
 			{"STATUS", func(j *arcp.JobEntry) any { return j.Status }},
+			{"AGE", func(j *arcp.JobEntry) any { return age(time.Since(j.CreatedAt)) }},
 			{"CREATED", func(j *arcp.JobEntry) any { return clock(j.CreatedAt) }},
 		},
 	})
@@ -64,6 +65,28 @@ func newJobsList(a *app) *cobra.Command {
 	}
 	return cmd
 }
+
+// age returns a duration in its two largest units, as kubectl does.
+func age(d time.Duration) string {
+	for i, u := range ageUnits[:len(ageUnits)-1] {
+		if d < u.length {
+			continue
+		}
+		text := fmt.Sprintf("%d%s", d/u.length, u.name)
+		next := ageUnits[i+1]
+		if rest := d % u.length / next.length; rest > 0 && d < 10*u.length {
+			text += fmt.Sprintf("%d%s", rest, next.name)
+		}
+		return text
+	}
+	return fmt.Sprintf("%ds", max(d, 0)/time.Second)
+}
+
+// ageUnits are the units of age, the largest first.
+var ageUnits = []struct {
+	length time.Duration
+	name   string
+}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
 
 // clock returns a time in the local time zone.
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }

@@ -27,8 +27,13 @@ func TestNewestJobsAreListed(t *testing.T) {
 		ids = append(ids, p.detach("demo.echo", `{}`))
 	}
 	o := p.cli("jobs", "ls", "--limit", "2")
-	if strings.Contains(o.stdout, ids[0]) || !strings.Contains(o.stdout, ids[1]) || !strings.Contains(o.stdout, ids[2]) || !strings.Contains(o.stderr, "1 older rows are not shown") {
+	newest, older := strings.Index(o.stdout, ids[2]), strings.Index(o.stdout, ids[1])
+	if strings.Contains(o.stdout, ids[0]) || newest < 0 || older < newest || !strings.Contains(o.stderr, "1 older rows are not shown") {
 		t.Errorf("jobs %v are listed so:\n%s%s", ids, o.stdout, o.stderr)
+	}
+	all := p.cli("jobs", "list", "--all", "--limit", "1").stdout
+	if at := strings.Index(all, ids[0]); at < strings.Index(all, ids[2]) || !strings.Contains(all, ids[2]) || !strings.Contains(all, "AGE") {
+		t.Errorf("jobs %v are all listed so:\n%s", ids, all)
 	}
 }
 

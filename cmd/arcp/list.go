@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ type list[T any] struct {
 	short, long string
 	filters     []filter
 	onePage     bool // the list has only one page
-	newest      bool // the list starts with the oldest rows; text output has the newest rows
+	newest      bool // the runtime lists the oldest rows first; text output has the newest rows, the newest first
 
 	fetch    func(ctx context.Context, c *client.Client, q *query) (arcp.Page[T], error)
 	match    func(*T) bool          // selects rows; nil: all
@@ -79,9 +80,12 @@ func fromTool[T any](tool string) func(context.Context, *client.Client, *query) 
 	}
 }
 
+// maxRows is the largest number of rows of a page.
+const maxRows = 1000
+
 // newList returns the command ls.
 func newList[T any](a *app, l list[T]) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: l.short, Long: l.long, Args: noArgs}
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: l.short, Long: l.long, Args: noArgs}
 	t := addTarget(cmd)
 	q := query{filters: l.filters}
 	f := cmd.Flags()
@@ -102,7 +106,10 @@ func newList[T any](a *app, l list[T]) *cobra.Command {
 		return q.check()
 	}
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
-		if l.newest && !a.json && !q.all && q.cursor == "" {
+		if l.newest && !a.json && q.cursor == "" {
+			if q.all {
+				q.limit = math.MaxInt32
+			}
 			return l.printNewest(ctx, a, c, q)
 		}
 		p, err := l.read(ctx, c, q)
@@ -146,10 +153,10 @@ func (l *list[T]) read(ctx context.Context, c *client.Client, q query) (arcp.Pag
 	}
 }
 
-// printNewest prints the last rows of a list that starts with the oldest.
+// printNewest prints the last rows of a list that starts with the oldest, in reverse.
 func (l *list[T]) printNewest(ctx context.Context, a *app, c *client.Client, q query) error {
 	limit := int(q.limit)
-	q.limit = 1000
+	q.all, q.limit = false, maxRows
 	last, older := arcp.Page[T]{}, 0
 	for more := true; more; more = q.cursor != "" {
 		p, err := l.read(ctx, c, q)
@@ -163,6 +170,7 @@ func (l *list[T]) printNewest(ctx context.Context, a *app, c *client.Client, q q
 			older += excess
 		}
 	}
+	slices.Reverse(last.Items)
 	if err := l.print(a, last); err != nil {
 		return err
 	}

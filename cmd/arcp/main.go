@@ -1,8 +1,7 @@
 // Command arcp runs an ARCP runtime, and is a client of one.
 //
-// Data is written to standard output, messages for people to standard error. The exit codes are: 0
-// success, 1 the job or the command failed, 2 wrong usage or configuration, 3 not authenticated, 4
-// denied, 5 timed out, 6 cancelled, 7 the runtime cannot be reached, 130 interrupted.
+// Data is written to standard output, messages for people to standard error. `arcp help exit-codes`
+// lists the exit codes.
 package main
 
 import (

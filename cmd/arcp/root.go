@@ -31,12 +31,17 @@ func newRoot(a *app) *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, a.args, err) })
-	root.AddCommand(
-		newDev(a), newServe(a), newDemo(a),
-		newInvoke(a), newWorkflow(a), newJobs(a), newSchedule(a), newSessions(a), newApprovals(a), newInput(a), newTools(a),
-		newResources(a), newArtifacts(a), newTail(a),
-		newBackup(a), newDoctor(a), newBench(a), newConformance(a), newMCP(a), newConfig(a), newVersion(a),
-	)
+	for i := range commandGroups {
+		root.AddGroup(&commandGroups[i])
+	}
+	addGroup(root, "run", newDev(a), newServe(a), newDemo(a), newMCP(a), newConfig(a))
+	addGroup(root, "work", newInvoke(a), newJobs(a), newWorkflow(a), newSchedule(a), newArtifacts(a), newTail(a))
+	addGroup(root, "answer", newApprovals(a), newInput(a))
+	addGroup(root, "look", newTools(a), newSessions(a), newResources(a))
+	addGroup(root, "operate", newDoctor(a), newBackup(a), newConformance(a), newBench(a))
+	root.AddCommand(newVersion(a), newExitCodes(), newEnvironment())
+	root.Version = thisBuild().String()
+	root.SetVersionTemplate("{{.Version}}\n")
 	return root
 }
 

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,7 +177,7 @@ func TestUnreachableRuntimeIsReported(t *testing.T) {
 func TestVersionNamesTheProtocol(t *testing.T) {
 	wantOutcome(t, "text", cli(t, "version"), exitOK, "protocol 1.1", "")
 	wantOutcome(t, "JSON", cli(t, "version", "-o", "json"), exitOK, `"protocol":"1.1"`, "")
-	wantOutcome(t, "help", cli(t), exitOK, "Available Commands", "")
+	wantOutcome(t, "help", cli(t), exitOK, "Work with jobs:", "")
 	wantOutcome(t, "completion", cli(t, "completion", "bash"), exitOK, "bash completion", "")
 }
 
@@ -204,4 +205,39 @@ func makeCertificate(t *testing.T, dir, name string, serial int64) (cert, key st
 		return write(t, filepath.Join(dir, name), string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
 	}
 	return pemFile(name+".crt", "CERTIFICATE", der), pemFile(name+".key", "PRIVATE KEY", keyDER)
+}
+
+// The help has each command in a group, and explains the exit codes and the variables.
+func TestHelp(t *testing.T) {
+	o := cli(t, "--help")
+	for _, group := range commandGroups {
+		if !strings.Contains(o.stdout, group.Title+"\n") {
+			t.Errorf("the help has no group %q:\n%s", group.Title, o.stdout)
+		}
+	}
+	additional := o.stdout[strings.Index(o.stdout, "Additional Commands:"):]
+	if got, want := strings.Fields(additional[:strings.Index(additional, "Flags:")]), []string{"completion", "help", "version"}; !strings.Contains(additional, "environment") ||
+		!strings.Contains(additional, "exit-codes") || len(got) == 0 || !containsAll(got, want) {
+		t.Errorf("other commands and topics:\n%s", additional)
+	}
+	wantOutcome(t, "exit codes", cli(t, "help", "exit-codes"), exitOK, "  130  interrupted", "")
+	wantOutcome(t, "variables", cli(t, "help", "environment"), exitOK, "  ARCP_TOKEN     bearer token", "")
+	if got, want := cli(t, "--version").stdout, cli(t, "version").stdout; got != want || got == "" {
+		t.Errorf("--version prints %q, version prints %q", got, want)
+	}
+}
+
+func containsAll(list, words []string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(list, w) })
+}
+
+func TestAge(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 900 * time.Millisecond: "0s", 59 * time.Second: "59s", time.Minute: "1m", 61 * time.Second: "1m1s",
+		11*time.Minute + 5*time.Second: "11m", time.Hour: "1h", 3*time.Hour + 20*time.Minute + time.Second: "3h20m", 30 * time.Hour: "1d6h", 400 * 24 * time.Hour: "400d",
+	} {
+		if got := age(d); got != want {
+			t.Errorf("age(%v) = %s, want %s", d, got, want)
+		}
+	}
 }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// commandGroups are the groups of commands in the help, in their order.
+var commandGroups = []cobra.Group{
+	{ID: "run", Title: "Run a runtime:"},
+	{ID: "work", Title: "Work with jobs:"},
+	{ID: "answer", Title: "Answer jobs:"},
+	{ID: "look", Title: "Look at a runtime:"},
+	{ID: "operate", Title: "Operate and test a runtime:"},
+}
+
+// addGroup adds commands to a group.
+func addGroup(root *cobra.Command, id string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = id
+	}
+	root.AddCommand(commands...)
+}
+
+// exitMeanings are the meanings of the exit codes.
+var exitMeanings = []struct {
+	code    int
+	meaning string
+}{
+	{exitOK, "success"},
+	{exitFailed, "the job or the command failed"},
+	{exitUsage, "wrong usage or configuration"},
+	{exitAuth, "not authenticated: no token, or one that the runtime does not know"},
+	{exitDenied, "denied"},
+	{exitTimeout, "timed out"},
+	{exitCancelled, "the job was cancelled"},
+	{exitUnreachable, "the runtime cannot be reached"},
+	{exitInterrupted, "interrupted"},
+}
+
+// newExitCodes is a topic of the help.
+func newExitCodes() *cobra.Command {
+	text := "Exit codes of arcp:\n"
+	for _, m := range exitMeanings {
+		text += fmt.Sprintf("\n  %3d  %s", m.code, m.meaning)
+	}
+	return &cobra.Command{Use: "exit-codes", Short: "Exit codes of arcp", Long: text}
+}
+
+// newEnvironment is a topic of the help.
+func newEnvironment() *cobra.Command {
+	return &cobra.Command{Use: "environment", Short: "Environment variables that arcp reads", Long: `Environment variables of the commands that connect to a runtime:
+
+  ARCP_URL       URL of the runtime, as --url
+  ARCP_TOKEN     bearer token, as --token
+  ARCP_DIALECT   dialect that the command speaks, as --dialect
+  SSL_CERT_FILE  file with certificates of authorities that are trusted for wss://
+
+Environment variables of ` + "`arcp serve` and `arcp dev`" + `:
+
+  ARCP_CONFIG    configuration file, as --config
+  ARCP_SETTING   value of a setting: the name of its flag in upper case, with _ for -,
+                 for example ARCP_MAX_FRAME for --max-frame. A flag takes precedence over
+                 the variable, and the variable over the configuration file.
+                 ` + "`arcp config print`" + ` shows each setting and its source.
+  OTEL_…         export of spans with OpenTelemetry, for example OTEL_EXPORTER_OTLP_ENDPOINT
+
+Environment variables of output:
+
+  NO_COLOR       no colours, if it is not empty
+  TERM=dumb      no colours and no progress bars
+
+A command of a tool gets ARCP_JOB_ID and others: docs/tools.md lists them.`}
+}
