@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/interop"
 )
 
 const linkPrefix = "https://arcp.example/artifacts"
@@ -84,11 +85,11 @@ func TestLinksExpire(t *testing.T) {
 		if !strings.HasPrefix(early, linkPrefix+"/") || len(tokenOf(early)) < 26 || early == late {
 			t.Fatalf("links are %s and %s", early, late)
 		}
-		time.Sleep(LinkLifetime - 1)
+		time.Sleep(LinkLifetime - time.Nanosecond)
 		if !f.usable(early) {
 			t.Error("a link is not valid before its end")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if _, ok := f.links.find(tokenOf(late)); ok || f.usable(late) {
 			t.Error("a link is valid after its end")
 		}
@@ -223,6 +224,34 @@ func TestDownload(t *testing.T) {
 	}
 }
 
+// Each Content is streamed.
+func TestDownloadOfEachContent(t *testing.T) {
+	whole := strings.Repeat("0123456789abcdef", 2*minRange/16+1) // more than one range of an object
+	download := func(t *testing.T, content Content) {
+		f := newLinkFixture(t, content)
+		got := f.serve()(http.MethodGet, f.create("alice", f.put("alice", whole).ID))
+		if got.StatusCode != http.StatusOK || got.body != whole || got.err != nil {
+			t.Errorf("GET = %s with %d bytes, %v", got.Status, len(got.body), got.err)
+		}
+		f.wantCounts("issued 1, downloaded 1")
+	}
+	t.Run("files", func(t *testing.T) {
+		files, err := OpenFiles(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		download(t, files)
+	})
+	t.Run("bucket", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("starts a server process")
+		}
+		s := openS3(t, interop.Moto(t, "artifacts"))
+		defer s.Close()
+		download(t, s)
+	})
+}
+
 // A stranger learns nothing from the answer to a request that is refused.
 func TestRefusedDownloadsHaveTheSameAnswer(t *testing.T) {
 	f := newLinkFixture(t, new(Memory))
@@ -261,6 +290,22 @@ func TestRefusedDownloadsHaveTheSameAnswer(t *testing.T) {
 		}
 	}
 	f.wantCounts(fmt.Sprintf("issued 4, downloaded 1, refused %d", 2*len(links)))
+}
+
+// A link does not outlive its artifact.
+func TestLinkToAnExpiredArtifact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newLinkFixture(t, new(Memory))
+		row := f.mustPut(Spec{Principal: "alice", MediaType: "text/plain", Retain: time.Second}, "hello")
+		link := f.create("alice", row.ID)
+		time.Sleep(time.Second)
+		w := httptest.NewRecorder()
+		f.links.ServeHTTP(w, httptest.NewRequest(http.MethodGet, link, nil))
+		if w.Code != http.StatusNotFound {
+			t.Errorf("status %d", w.Code)
+		}
+		f.wantCounts("issued 1, refused 1")
+	})
 }
 
 // Other methods do not use a link.
