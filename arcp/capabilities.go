@@ -31,6 +31,7 @@ const (
 	FeatureExecutes               Feature = "executes"
 	FeatureMetrics                Feature = "metrics"
 	FeatureResultChunk            Feature = "result_chunk"
+	FeatureArtifactRedirect       Feature = "artifact_redirect"
 
 	FeatureProgress Feature = "progress" // of the draft dialect only
 )
@@ -40,7 +41,7 @@ var Features = []Feature{
 	FeatureStreaming, FeatureDurableJobs, FeatureCheckpoints, FeatureBinaryStreams, FeatureAgentHandoff,
 	FeatureHumanInput, FeatureArtifacts, FeatureSubscriptions, FeatureScheduledJobs, FeatureInterrupt,
 	FeatureAnonymous, FeatureModelUse, FeatureProvisionedCredentials, FeatureRefresh, FeatureHeartbeat,
-	FeatureAck, FeatureExecutes, FeatureMetrics, FeatureResultChunk,
+	FeatureAck, FeatureExecutes, FeatureMetrics, FeatureResultChunk, FeatureArtifactRedirect,
 }
 
 // Capabilities is the offer of one side or the result of the negotiation (§3.10). A feature is a

@@ -141,6 +141,8 @@ func (h host) Func(name string) func([]script.Value) (script.Value, error) {
 		}
 	case "jwt":
 		return h.jwt
+	case "download": // requests a link to an artifact
+		return h.download
 	case "steady": // drops names of tools that other checks register
 		return func(args []script.Value) (script.Value, error) {
 			var names []string

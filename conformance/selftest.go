@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance/proxy"
-	"github.com/arcpd/arcpd/transport"
 )
 
 // soundTimeout bounds a check without a fault. Such a check should pass on a slow server too.
@@ -113,7 +113,7 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 	for i := range checks {
 		detected := false
 		for range attempts {
-			faulty := &runner{target: r.target.behind(f.Begin()), opts: &opts, server: r.server}
+			faulty := &runner{target: r.target.behind(&f), opts: &opts, server: r.server}
 			if detected = detected || faulty.runOne(ctx, &checks[i]).Status == Failed; detected {
 				break
 			}
@@ -130,9 +130,10 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 	return nil
 }
 
-// behind returns the target with plant applied to each connection.
-func (tg *Target) behind(plant func(transport.Conn) transport.Conn) *Target {
+// behind returns the target with the fault in each connection and each request for a link.
+func (tg *Target) behind(f *proxy.Fault) *Target {
 	other := *tg
-	other.plant = plant
+	other.plant = f.Begin()
+	other.links = f.Links(http.DefaultTransport)
 	return &other
 }

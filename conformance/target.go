@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -55,6 +56,9 @@ type Target struct {
 
 	// plant adds the fault of a self-test to each connection. Nil: there is none.
 	plant func(transport.Conn) transport.Conn
+
+	// links requests links to artifacts, with the fault of a self-test. Nil: http.DefaultTransport.
+	links http.RoundTripper
 }
 
 // DefaultFrameLimit is the default of Target.FrameLimit: 8 MiB.

@@ -1,10 +1,15 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
+	"path"
+	"strings"
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/artifact"
+	"github.com/arcpd/arcpd/runtime/internal/conn"
 )
 
 // Bucket is a bucket of S3-compatible storage.
@@ -49,12 +54,47 @@ type ArtifactStorage struct {
 	// Bucket, if set, has the content instead of Dir. While the storage does not answer, requests of
 	// artifacts fail, and jobs run on.
 	Bucket *Bucket
+
+	// URL, if set, is the URL under which clients reach Runtime.ArtifactHandler, http or https. The runtime
+	// then offers the capability artifact_redirect: it answers artifact.fetch of an artifact over 4 MiB with a
+	// link below this URL.
+	URL string
+}
+
+// CheckURL returns an error if URL is set and is not valid.
+func (a *ArtifactStorage) CheckURL() error {
+	_, err := a.parseURL()
+	return err
+}
+
+// parseURL returns URL; nil: it is not set.
+func (a *ArtifactStorage) parseURL() (*url.URL, error) {
+	if a.URL == "" {
+		return nil, nil
+	}
+	u, err := url.Parse(a.URL)
+	switch {
+	case err != nil:
+		return nil, errors.New("it is not a URL; give one such as https://arcp.example/artifacts")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return nil, errors.New("give an absolute URL with https or http, such as https://arcp.example/artifacts")
+	case u.User != nil:
+		return nil, errors.New("give the URL without a user name and a password: each link has a token of its own")
+	case u.RawQuery != "" || u.ForceQuery || strings.Contains(a.URL, "#"):
+		return nil, errors.New("give the URL without a query and a fragment: a token is added to its path")
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	if u.RawPath != "" || u.Path != "" && path.Clean(u.Path) != u.Path || strings.ContainsAny(u.Path, "{} ") {
+		return nil, errors.New("give a URL with a plain path, such as https://arcp.example/artifacts")
+	}
+	return u, nil
 }
 
 // artifacts are the artifacts of a runtime.
 type artifacts struct {
-	*artifact.Store
-	closeContent func() // ends the requests of content on another machine
+	conn.Artifacts
+	url          *url.URL // of the links; nil: there are none
+	closeContent func()   // ends the requests of content on another machine
 }
 
 // open opens the content of artifacts. It sends no request.

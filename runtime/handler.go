@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/arcpd/arcpd/transport"
@@ -25,6 +26,22 @@ func (r *Runtime) Upgrader() *transport.Upgrader {
 		Refused:      r.upgradeRefused,
 		Go:           r.pool.Run,
 	}
+}
+
+// ArtifactHandler returns a handler that serves the links to artifacts at any path, or nil without
+// Config.Artifacts.URL. It applies AllowHosts and AllowOrigins of Config, and allows the host of the URL. It sets the
+// write deadline of each part of the content. Requests do not count in Runtime.Gate, which its listener does.
+func (r *Runtime) ArtifactHandler() http.Handler {
+	links := r.artifacts.Links
+	if links == nil {
+		return nil
+	}
+	up := transport.Upgrader{
+		AllowHosts:   append(slices.Clone(r.cfg.AllowHosts), r.artifacts.url.Host),
+		AllowOrigins: r.cfg.AllowOrigins,
+		Refused:      func(transport.RefusedUpgrade) { links.Refused() },
+	}
+	return up.Guard(links)
 }
 
 func (r *Runtime) upgradeRefused(u transport.RefusedUpgrade) {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -245,6 +246,10 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 
 // openArtifacts creates the store of artifacts, which is not loaded.
 func (r *Runtime) openArtifacts() error {
+	link, err := r.cfg.Artifacts.parseURL()
+	if err != nil {
+		return fmt.Errorf("Config.Artifacts.URL: %w", err)
+	}
 	content, closeContent, err := r.cfg.Artifacts.open()
 	if err != nil {
 		return err
@@ -269,8 +274,24 @@ func (r *Runtime) openArtifacts() error {
 		Operation: func(operation, result string) { count(operation, result) },
 	}, r.cfg.Limits.artifact())
 	count = metrics.RegisterArtifacts(r.cfg.Metrics, r.artifacts.Usage)
+	r.openLinks(link)
 	metrics.RegisterStore(r.cfg.Metrics, r.storeSize, max(r.cfg.MaxData, 0)) // which counts the artifacts
 	return nil
+}
+
+// openLinks creates the links to artifacts below a URL; nil: there are none.
+func (r *Runtime) openLinks(prefix *url.URL) {
+	count := metrics.RegisterArtifactLinks(r.cfg.Metrics, artifact.LinkResults)
+	if prefix == nil {
+		return
+	}
+	r.artifacts.url = prefix
+	r.artifacts.Links = artifact.NewLinks(artifact.LinkOptions{
+		Prefix: prefix.String(),
+		Store:  r.artifacts.Store,
+		Count:  count,
+		Logger: r.cfg.Log,
+	})
 }
 
 // resumeGraces continues the grace periods of jobs that end with the connection of their session.
@@ -317,7 +338,7 @@ func (r *Runtime) newServer() *conn.Server {
 		Sessions:         r.sessions,
 		Questions:        r.questions,
 		Workers:          r.workers,
-		Artifacts:        r.artifacts.Store,
+		Artifacts:        r.artifacts.Artifacts,
 		Vault:            r.vault,
 		Jobs:             r.jobs,
 		Builtin:          r.builtin,

@@ -54,6 +54,15 @@ type RefusedUpgrade struct {
 // connection. The handler returns at once, which frees the buffers of net/http. It answers other requests
 // with an error of one line.
 func (u *Upgrader) Handler(serve func(Conn)) http.Handler {
+	return u.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, err := u.upgrade(w, r); err == nil { // upgrade has answered an error
+			u.run(func() { serve(c) })
+		}
+	}))
+}
+
+// Guard returns a handler that passes requests to next if AllowHosts and AllowOrigins allow them, and refuses others.
+func (u *Upgrader) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := checkHost(r.Host, localAddr(r), u.AllowHosts); err != nil {
 			u.refuse(w, r, http.StatusMisdirectedRequest, err)
@@ -63,9 +72,7 @@ func (u *Upgrader) Handler(serve func(Conn)) http.Handler {
 			u.refuse(w, r, http.StatusForbidden, err)
 			return
 		}
-		if c, err := u.upgrade(w, r); err == nil { // upgrade has answered an error
-			u.run(func() { serve(c) })
-		}
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -44,9 +45,10 @@ const (
 )
 
 var (
-	errDigest    = errors.New("the content does not have the digest")
-	errLargeKey  = errors.New("an artifact with an idempotency key has at most 4 MiB")
-	errWorkerKey = arcp.Errorf(arcp.CodeInvalidArgument, "an artifact that a worker puts for its job has no idempotency key")
+	errDigest     = errors.New("the content does not have the digest")
+	errLargeKey   = errors.New("an artifact with an idempotency key has at most 4 MiB")
+	errLargeFetch = errors.New("the artifact has more than 4 MiB: read it with Get")
+	errWorkerKey  = arcp.Errorf(arcp.CodeInvalidArgument, "an artifact that a worker puts for its job has no idempotency key")
 )
 
 // Put stores an artifact of the principal, and returns its description when it is durable. Content over
@@ -191,9 +193,16 @@ func callResult[T any](ctx context.Context, call startedCall) (got T, err error)
 // Fetch returns the content of an artifact of the principal that has at most 4 MiB. It compares
 // the content with the digest that the runtime sends. A refusal is a *RemoteError.
 func (a Artifacts) Fetch(ctx context.Context, id arcp.ArtifactID) (Artifact, error) {
-	p, err := ask[arcp.ArtifactPutPayload](ctx, a.c, arcp.ArtifactFetch, arcp.ArtifactFetchPayload{ArtifactID: id}, arcp.ArtifactPut)
-	if err != nil {
+	got, err := a.c.request(ctx, arcp.Frame(arcp.ArtifactFetch, arcp.ArtifactFetchPayload{ArtifactID: id}), arcp.ArtifactPut, nil)
+	switch {
+	case err != nil && got.Type == arcp.ArtifactRef:
+		return Artifact{}, errLargeFetch
+	case err != nil:
 		return Artifact{}, err
+	}
+	p, err := arcp.DecodePayload[arcp.ArtifactPutPayload](&got)
+	if err != nil {
+		return Artifact{}, &ProtocolError{string(got.Type), err}
 	}
 	return readContent(&p)
 }
@@ -212,7 +221,9 @@ func readContent(p *arcp.ArtifactPutPayload) (Artifact, error) {
 
 // Get returns a reader of the content of an artifact of the principal. It reads the first chunk, and in the
 // draft dialect all chunks, with the tool artifact.get, and the others with artifact.fetch, which stores
-// nothing. ctx ends the reader, too. A refusal is a *RemoteError or a *JobError.
+// nothing. With Options.ArtifactRedirect it reads an artifact over 4 MiB over HTTP instead, if the runtime issues a
+// link. What the link does not bring is read in chunks. ctx ends the reader, too. A refusal is a *RemoteError or a
+// *JobError.
 func (a Artifacts) Get(ctx context.Context, id arcp.ArtifactID) (*ArtifactReader, error) {
 	r := &ArtifactReader{a: a, ctx: ctx, hash: sha256.New()}
 	first, err := callResult[arcp.ArtifactChunk](ctx, r.call(id))
@@ -221,7 +232,19 @@ func (a Artifacts) Get(ctx context.Context, id arcp.ArtifactID) (*ArtifactReader
 	}
 	r.ArtifactObject = first.ArtifactObject
 	r.requested = uint64(len(first.Data))
-	return r, r.receive(&first)
+	if err := r.receive(&first); err != nil {
+		return nil, err
+	}
+	if r.Size > maxInlineArtifact && a.redirects() {
+		r.openLink()
+	}
+	return r, nil
+}
+
+// redirects reports whether the runtime issues links to artifacts.
+func (a Artifacts) redirects() bool {
+	s := a.c.Session()
+	return s.Dialect == arcp.DialectRFC && s.Capabilities.Has(arcp.FeatureArtifactRedirect)
 }
 
 // ArtifactReader reads the content of an artifact. It belongs to one goroutine. At the end it compares the
@@ -237,6 +260,8 @@ type ArtifactReader struct {
 	received  uint64         // offset of the next chunk
 	rest      []byte         // of the last chunk
 	err       error          // of later reads
+	link      *download      // brings the content instead of chunks; nil: there is none
+	buffer    []byte         // of what the link brings
 }
 
 // getAhead is the number of chunks that are requested before they are read.
@@ -255,9 +280,62 @@ func (r *ArtifactReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Close ends a download over HTTP. A reader needs no Close after an error, as io.EOF, and without
+// Options.ArtifactRedirect. It returns nil.
+func (r *ArtifactReader) Close() error {
+	r.closeLink()
+	if r.rest = nil; r.err == nil {
+		r.err = fs.ErrClosed
+	}
+	return nil
+}
+
+// openLink begins to read the content from a link. After an error the content comes in chunks.
+func (r *ArtifactReader) openLink() {
+	link, err := r.a.download(r.ctx, &r.ArtifactObject)
+	if err != nil {
+		r.logLink(err)
+		return
+	}
+	r.link, r.buffer = link, make([]byte, getChunk)
+	r.hash.Reset()
+	r.received, r.rest = 0, nil
+}
+
+// readLink receives the next part of the content from the link. After an error the rest of the content comes in
+// chunks.
+func (r *ArtifactReader) readLink() error {
+	n, err := r.link.Read(r.buffer[:min(getChunk, r.Size-r.received)])
+	if n == 0 {
+		r.logLink(err)
+		r.closeLink()
+		r.requested = r.received
+		return r.ctx.Err()
+	}
+	r.rest = r.buffer[:n]
+	r.hash.Write(r.rest) // never fails
+	r.received += uint64(n)
+	return nil
+}
+
+func (r *ArtifactReader) logLink(err error) {
+	r.a.c.opts.Log("download an artifact from its link; the rest is read in chunks", "artifact_id", r.ArtifactID, "bytes", r.received, "error", err)
+}
+
+func (r *ArtifactReader) closeLink() {
+	if r.link != nil {
+		r.link.close()
+		r.link = nil
+	}
+}
+
 // next receives the next chunk.
 func (r *ArtifactReader) next() error {
+	if r.link != nil && r.received < r.Size {
+		return r.readLink()
+	}
 	if r.received == r.Size {
+		r.closeLink()
 		if r.SHA256 != "" && !strings.EqualFold(r.SHA256, hex.EncodeToString(r.hash.Sum(nil))) {
 			return &ProtocolError{"artifact.get", errDigest}
 		}

@@ -126,14 +126,17 @@ func (h *handshake) opening() arcp.Envelope {
 }
 
 // offered returns Capabilities with the features that the client implements: result_chunk, streaming, executes,
-// refresh (or anonymous with the scheme none), and human_input with handlers for questions. Flags in
-// Capabilities take precedence.
+// refresh (or anonymous with the scheme none), artifact_redirect with ArtifactRedirect, and human_input with
+// handlers for questions. Flags in Capabilities take precedence.
 func (o *Options) offered() arcp.Capabilities {
 	own := map[arcp.Feature]bool{arcp.FeatureResultChunk: true, arcp.FeatureStreaming: true, arcp.FeatureExecutes: true}
 	if o.Auth.Scheme == None {
 		own[arcp.FeatureAnonymous] = true
 	} else {
 		own[arcp.FeatureRefresh] = true
+	}
+	if o.ArtifactRedirect {
+		own[arcp.FeatureArtifactRedirect] = true
 	}
 	if o.Handlers.person() {
 		own[arcp.FeatureHumanInput] = true

@@ -79,6 +79,11 @@ type Options struct {
 	// connection. New has one connection, and refuses DetectDialect.
 	DetectDialect bool
 
+	// ArtifactRedirect offers the capability artifact_redirect. Artifacts.Get then reads artifacts over 4 MiB over
+	// HTTP from links that the runtime issues. A request to a link has no credentials, and uses Network.TLS
+	// without its client certificates.
+	ArtifactRedirect bool
+
 	// AckEvery is the number of events for each acknowledgement, or half of the window
 	// (Session.Capabilities.AckWindow) if that is less. 0: only Client.Ack acknowledges.
 	// Capabilities.AckWindow requests a window.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,6 +41,37 @@ func (b *bucketAddress) objects() string {
 		return b.Directory + "/"
 	}
 	return b.Prefix + "/" + b.Directory + "/"
+}
+
+// checkArtifactURL refuses an artifact-url that clients cannot use, or that shows links to others.
+func checkArtifactURL(v *settings.Values, listen string) error {
+	text := v.Text("artifact-url")
+	if text == "" {
+		return nil
+	}
+	where := v.Where("artifact-url")
+	if err := (&runtime.ArtifactStorage{URL: text}).CheckURL(); err != nil {
+		return usagef("%s: %w", where, err) // without the value, which may have a password
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return usagef("%s: %w", where, err)
+	case listen == "":
+		return usagef("%s %s: there is no listener that serves it: give --listen HOST:PORT", where, text)
+	case u.Scheme == "http" && !loopbackHost(u.Hostname()) && !v.On("behind-proxy"):
+		return usagef("%s %s: refusing links without TLS: give a URL with https, or --behind-proxy if only trusted machines can reach it", where, text)
+	}
+	return nil
+}
+
+// artifactPattern returns the pattern of the requests for links below artifact-url.
+func artifactPattern(v *settings.Values) string {
+	u, err := url.Parse(v.Text("artifact-url"))
+	if err != nil { // checkArtifactURL has parsed it
+		panic("artifact-url: " + err.Error())
+	}
+	return "GET " + strings.TrimSuffix(u.Path, "/") + "/{token}"
 }
 
 // openArtifactStorage returns where the artifacts of a data directory are. It refuses a bucket in place of files with artifacts, and files or a bucket in place of another bucket.

@@ -100,10 +100,12 @@ func newArtifactsGet(a *app) *cobra.Command {
 		Use:   "get ARTIFACT [FILE|-]",
 		Short: "Write the content of an artifact to a file or to standard output",
 		Long: "Writes the content of an artifact to FILE, or to standard output. The digest of the\n" +
-			"content is verified. FILE is replaced when all content is there.",
+			"content is verified. FILE is replaced when all content is there. An artifact over 4 MiB\n" +
+			"is downloaded over HTTP if the runtime has the setting artifact-url.",
 		Args: argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
+	t.downloads = true
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		file := "-"
 		if len(args) == 2 {
@@ -116,6 +118,7 @@ func newArtifactsGet(a *app) *cobra.Command {
 		if err != nil {
 			return remoteError(err)
 		}
+		defer r.Close()
 		bar := newTransferBar(a.stderr, int64(r.Size))
 		err = writeContent(file, a.stdout, io.TeeReader(r, bar))
 		bar.clear()

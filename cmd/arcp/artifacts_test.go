@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,40 @@ func TestArtifactsOfAServer(t *testing.T) {
 	wantOutcome(t, "two outputs", p.cli("artifacts", "get", "art_1", "-o", "json"), exitUsage, "", "give a FILE")
 	if names, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(names) != 0 {
 		t.Errorf("temporary files are left: %q, %v", names, err)
+	}
+}
+
+// With artifact-url a large artifact is downloaded over HTTP, also from a path that is not the root.
+func TestArtifactsAreDownloaded(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"", "/some/artifacts/"} {
+		t.Run(path, func(t *testing.T) {
+			address := freeAddress(t)
+			p := demoServer(t, "--listen", address, "--artifact-url", "http://"+address+path)
+			dir := t.TempDir()
+			in, out := filepath.Join(dir, "in.txt"), filepath.Join(dir, "out.txt")
+			content := bytes.Repeat([]byte("0123456789abcdef"), 5<<20/16)
+			write(t, in, string(content))
+			put := p.cli("artifacts", "put", in, "-o", "json")
+			var o arcp.ArtifactObject
+			if err := arcp.Unmarshal([]byte(put.stdout), &o); err != nil {
+				t.Fatalf("put prints %s, %v", put, err)
+			}
+			wantOutcome(t, "get", p.cli("artifacts", "get", string(o.ArtifactID), out), exitOK, "is in "+out, "")
+			if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("the file has %d bytes, %v", len(got), err)
+			}
+			wantOutcome(t, "the draft dialect has no links", p.cli("artifacts", "get", string(o.ArtifactID), out, "--dialect", "draft"), exitOK, "is in "+out, "")
+			_, metrics := get(t, p.admin+"/metrics")
+			for _, line := range []string{`arcp_artifact_links_total{result="issued"} 1`, `arcp_artifact_links_total{result="downloaded"} 1`} {
+				if !strings.Contains(metrics, line+"\n") {
+					t.Errorf("the metrics lack %s", line)
+				}
+			}
+			if status, _ := get(t, "http://"+address+strings.TrimSuffix(path, "/")+"/AAAA"); status != http.StatusNotFound {
+				t.Errorf("an unknown link has the status %d", status)
+			}
+		})
 	}
 }
 

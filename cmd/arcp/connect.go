@@ -33,6 +33,7 @@ type target struct {
 	url, token, output string
 	dialect            string
 	interactive        bool // questions to people are received
+	downloads          bool // artifacts are read over HTTP if the runtime issues links
 }
 
 // addTarget adds the flags of all client commands.
@@ -155,7 +156,8 @@ func (tg *target) options() client.Options {
 			arcp.FeatureStreaming: true, arcp.FeatureDurableJobs: true, arcp.FeatureCheckpoints: true,
 			arcp.FeatureHeartbeat: true, arcp.FeatureAck: true,
 		}},
-		AckEvery: ackEvery,
+		AckEvery:         ackEvery,
+		ArtifactRedirect: tg.downloads,
 	}
 	if tg.interactive {
 		opts.Capabilities.Flags[arcp.FeatureHumanInput] = true

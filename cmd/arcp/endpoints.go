@@ -49,6 +49,9 @@ func (e endpoints) check(v *settings.Values) error {
 	if err := e.checkListen(v); err != nil {
 		return err
 	}
+	if err := checkArtifactURL(v, e.listen); err != nil {
+		return err
+	}
 	return e.checkAdmin(v)
 }
 

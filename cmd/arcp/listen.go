@@ -65,12 +65,15 @@ func (s *server) httpServer(h http.Handler, writeTimeout time.Duration) *http.Se
 	}
 }
 
-// mainHandler serves the WebSocket and health, and also metrics without an admin listener.
+// mainHandler serves the WebSocket, links to artifacts and health, and also metrics without an admin listener.
 func (s *server) mainHandler(ws http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+s.values.Text("path"), ws)
 	if s.values.Text("path") != "/" {
 		mux.Handle("GET /{$}", ws) // for clients configured with a host only
+	}
+	if links := s.rt.Load().ArtifactHandler(); links != nil {
+		mux.Handle(artifactPattern(s.values), links)
 	}
 	addHealth(mux, s.probes(), s.ends.admin == "")
 	if s.ends.admin == "" {

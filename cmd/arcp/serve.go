@@ -296,6 +296,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if cfg.Artifacts, err = openArtifactStorage(s.values); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
+	cfg.Artifacts.URL = s.values.Text("artifact-url")
 	if cfg.Provisioners, cfg.Sealer, err = openProvisioners(ctx, s.values, st); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

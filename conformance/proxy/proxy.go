@@ -7,6 +7,7 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"net/http"
 
 	"github.com/arcpd/arcpd/transport"
 )
@@ -17,8 +18,9 @@ type Fault struct {
 	Checks []string // ids of checks; at least one of them must fail
 	Silent bool     // the defect is a missing frame: a check detects it only by its timeout
 
-	newRewriter func() rewriter        // state of one connection
-	newShared   func() func() rewriter // state shared by all connections of a check
+	newRewriter func() rewriter                           // state of one connection
+	newShared   func() func() rewriter                    // state shared by all connections of a check
+	newLinks    func(http.RoundTripper) http.RoundTripper // of the requests for links of a check; nil: none is changed
 }
 
 // rewriter changes the frames and the end of one connection. A nil function changes nothing.

@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 	endToEnd(t)
 	for name, data := range map[string]string{"memory": ":memory:", "durable": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
-			flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)
+			flags := slices.Concat([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served, withLinks(t))
 			p := startServer(t, binary(t), data, flags...)
 			defer func() { p.kill(t) }()
 			tg := target(t, p)
@@ -73,6 +73,13 @@ func TestConformance(t *testing.T) {
 var served = []string{"--token", "bob=" + crashToken + "-of-bob", "--heartbeat", "2s", "--ack-window", strconv.Itoa(ackWindow)}
 
 const ackWindow = 1500
+
+// withLinks are settings of a server that issues links to artifacts.
+func withLinks(t *testing.T) []string {
+	t.Helper()
+	address := freeAddr(t)
+	return []string{"--listen", address, "--artifact-url", "http://" + address + "/artifacts"}
+}
 
 // checkTools is a configuration with the tools of the groups exec and mcp, as the
 // command prints it.
@@ -197,7 +204,7 @@ func TestDraftConformanceChecksCanFail(t *testing.T) {
 // time: some check must notice each.
 func TestConformanceChecksCanFail(t *testing.T) {
 	t.Parallel()
-	p := startServer(t, binary(t), ":memory:", append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)...)
+	p := startServer(t, binary(t), ":memory:", slices.Concat([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served, withLinks(t))...)
 	defer p.kill(t)
 	if err := conformance.SelfTest(t.Context(), target(t, p)); err != nil {
 		t.Error(err)

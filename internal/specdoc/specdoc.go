@@ -137,6 +137,7 @@ func capabilityTable() string {
 var featureUse = map[arcp.Feature]string{
 	arcp.FeatureStreaming:              "`stream.*` may be sent.",
 	arcp.FeatureResultChunk:            "Results over 512 KiB come in `job.result_chunk`s.",
+	arcp.FeatureArtifactRedirect:       "`artifact.fetch` of an artifact over 4 MiB is answered with a link for a download over HTTP.",
 	arcp.FeatureDurableJobs:            "Jobs outlive connections and restarts.",
 	arcp.FeatureCheckpoints:            "`job.checkpoint` may be sent, and checkpoints created and restored.",
 	arcp.FeatureBinaryStreams:          "Stream chunks may come as binary frames.",

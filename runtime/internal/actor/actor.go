@@ -61,7 +61,7 @@ func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionI
 	}
 	identity, err := decode(row.Identity)
 	if err == nil {
-		identity, err = revalidate(set, identity)
+		identity, err = Revalidate(set, identity)
 	}
 	if err != nil {
 		return approval.Actor{}, err
@@ -77,7 +77,7 @@ func Principal(set *auth.Set, stored arcp.Raw) (auth.Identity, error) {
 		return identity, err
 	}
 	identity.Expires = time.Time{}
-	return revalidate(set, identity)
+	return Revalidate(set, identity)
 }
 
 func decode(stored arcp.Raw) (identity auth.Identity, err error) {
@@ -85,8 +85,9 @@ func decode(stored arcp.Raw) (identity auth.Identity, err error) {
 	return identity, err
 }
 
-// revalidate checks a stored identity of a peer that is not connected.
-func revalidate(set *auth.Set, identity auth.Identity) (auth.Identity, error) {
+// Revalidate checks the identity of a peer that is not connected against the present configuration. The error is
+// that of auth.Set.Revalidate.
+func Revalidate(set *auth.Set, identity auth.Identity) (auth.Identity, error) {
 	request := auth.Request{Now: time.Now()}
 	if identity.Scheme == auth.Program {
 		request.Program = &identity

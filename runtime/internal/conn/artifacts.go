@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 )
@@ -61,16 +63,22 @@ func (c *conn) storeArtifact(ctx context.Context, spec artifact.Spec, data strin
 	return c.srv.opts.Artifacts.Put(ctx, spec, content)
 }
 
-// fetchArtifact handles artifact.fetch. The answer is artifact.put.
+// fetchArtifact handles artifact.fetch. The answer is artifact.put, or artifact.ref with a link.
 func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.ArtifactFetchPayload) error {
 	c := cm.c
 	if !p.ArtifactID.Valid() {
 		c.refuseID(now, env, "artifact_id", arcp.ArtifactPrefix)
 		return nil
 	}
-	principal := c.principal.identity.Principal
+	identity := c.principal.identity
+	redirects := c.machine.Has(arcp.FeatureArtifactRedirect) && !isPart(p)
 	c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
-		answer, err := readArtifact(c.srv.opts.Artifacts, principal, p)
+		if redirects {
+			if ref := c.srv.linkArtifact(identity, p.ArtifactID); ref != nil {
+				return func(now time.Time) { c.reply(now, env.ID, arcp.ArtifactRef, ref) }
+			}
+		}
+		answer, err := readArtifact(c.srv.opts.Artifacts.Store, identity.Principal, p)
 		return func(now time.Time) {
 			if err != nil {
 				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "fetch an artifact"))
@@ -82,12 +90,37 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 	return nil
 }
 
+// isPart reports whether a part of an artifact is requested.
+func isPart(p *arcp.ArtifactFetchPayload) bool { return p.Offset > 0 || p.Length > 0 }
+
+// linkArtifact returns the description of an artifact with a link to its content. It returns nil if the artifact
+// fits into a message or is not found, or if there are too many links.
+func (s *Server) linkArtifact(identity auth.Identity, id arcp.ArtifactID) *arcp.ArtifactRefPayload {
+	row, err := s.opts.Artifacts.Get(identity.Principal, id)
+	if err != nil || row.Size <= artifact.MaxInline {
+		return nil
+	}
+	uri := s.opts.Artifacts.Links.Create(artifact.LinkTarget{
+		Principal: identity.Principal,
+		Artifact:  id,
+		Allowed: func() error {
+			_, err := actor.Revalidate(s.opts.Auth, identity)
+			return err
+		},
+	})
+	if uri == "" {
+		return nil
+	}
+	object := row.Object()
+	return &arcp.ArtifactRefPayload{Artifact: object, ArtifactObject: object, RedirectURI: uri.Reveal()}
+}
+
 // readArtifact reads an artifact, or a part of it, and returns the payload of the answer.
 func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactFetchPayload) (arcp.Raw, error) {
 	var row artifact.Row
 	var content []byte
 	var err error
-	part := p.Offset > 0 || p.Length > 0
+	part := isPart(p)
 	if part {
 		length := min(cmp.Or(p.Length, artifact.DefaultChunk), artifact.MaxChunk)
 		row, content, err = artifacts.ReadChunk(principal, p.ArtifactID, int64(min(p.Offset, math.MaxInt64)), int(length))

@@ -28,7 +28,8 @@ func TestStorageThatDoesNotAnswer(t *testing.T) {
 		content := &blockedContent{ended: make(chan struct{})}
 		p := pool.New()
 		defer p.Close()
-		s := NewServer(Options{Pool: p, Artifacts: artifact.NewStore(artifact.Options{Content: content, Full: func() bool { return false }}, artifact.Limits{})})
+		artifacts := artifact.NewStore(artifact.Options{Content: content, Full: func() bool { return false }}, artifact.Limits{})
+		s := NewServer(Options{Pool: p, Artifacts: Artifacts{Store: artifacts}})
 		began := time.Now()
 		stored := s.storeResult(t.Context(), artifact.Spec{Principal: "alice", MediaType: "text/plain", Result: "job_1"}, &resultReader{})
 		if e, _ := arcp.AsError(stored.err); e == nil || e.Code != arcp.CodeUnavailable || time.Since(began) != artifactTimeout {

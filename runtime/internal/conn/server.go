@@ -61,7 +61,7 @@ type Options struct {
 	Sessions  *session.Directory
 	Questions *questions.Broker
 	Workers   *worker.Pool
-	Artifacts *artifact.Store
+	Artifacts Artifacts
 	Vault     *credential.Vault // nil: there are no provisioners
 	Jobs      *jobview.Reader
 	Builtin   *builtin.Tools
@@ -88,6 +88,12 @@ type Options struct {
 	DraftProfile     string // of the clients of the draft dialect that are not recognised; "": universal
 
 	Limits Limits
+}
+
+// Artifacts are the artifacts of the runtime.
+type Artifacts struct {
+	*artifact.Store
+	Links *artifact.Links // nil: the runtime issues no links
 }
 
 // Limits bound the connections, sessions and frames of clients; see runtime.Limits.
@@ -207,6 +213,7 @@ func (s *Server) newMachineConfig(anonymous bool) machine.Config {
 				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureArtifacts: true, arcp.FeatureExecutes: true,
 				arcp.FeatureMetrics:                true,
 				arcp.FeatureScheduledJobs:          true,
+				arcp.FeatureArtifactRedirect:       s.opts.Artifacts.Links != nil,
 				arcp.FeatureProvisionedCredentials: s.opts.Provisions},
 			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(s.opts.Heartbeat),
 			AckWindow: uint32(min(max(s.opts.AckWindow, 0), math.MaxUint32)),

@@ -237,6 +237,16 @@ func RegisterArtifacts(r prometheus.Registerer, usage func() (artifacts int, byt
 	return func(name, result string) { operations.WithLabelValues(name, result).Inc() }
 }
 
+// RegisterArtifactLinks registers a counter of links to artifacts by their results, and returns the function that
+// counts one. It panics if the name is registered already.
+func RegisterArtifactLinks(r prometheus.Registerer, results []string) (count func(result string)) {
+	links := factory{r}.counter("artifact_links_total", "Links to artifacts by what became of them.", "result")
+	for _, result := range results {
+		links.WithLabelValues(result)
+	}
+	return func(result string) { links.WithLabelValues(result).Inc() }
+}
+
 // SetSessions counts the sessions with and without a connection.
 func (m *Metrics) SetSessions(connected, detached int) {
 	m.connected.Set(float64(connected))

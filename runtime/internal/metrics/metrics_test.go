@@ -37,6 +37,7 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 	touch(New(reg, "1.0.0"))
 	RegisterStore(reg, func() int64 { return 1 }, 2)
 	RegisterArtifacts(reg, func() (int, int64) { return 1, 2 })("put", "ok")
+	RegisterArtifactLinks(reg, []string{"issued"})("issued")
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

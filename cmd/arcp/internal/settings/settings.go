@@ -133,6 +133,8 @@ var Table = []Setting{
 	{Name: "max-artifact", Kind: Size, Default: "1GiB", Reload: true, Help: "content of an artifact; 0 is no limit"},
 	{Name: "max-artifact-per-principal", Kind: Size, Default: "10GiB", Reload: true,
 		Help: "content of the artifacts of one principal, each at least 4 KiB; 0 is no limit"},
+	{Name: "artifact-url",
+		Help: "`URL` under which clients reach the main listener for downloads of artifacts over 4 MiB, such as https://arcp.example/artifacts; default: no downloads"},
 	{Name: "artifact-bucket",
 		Help: "`BUCKET` or BUCKET/PREFIX of S3-compatible storage for the content of artifacts; default files in the data directory"},
 	{Name: "artifact-endpoint", Default: "https://s3.amazonaws.com", Help: "URL of the storage of artifact-bucket"},
