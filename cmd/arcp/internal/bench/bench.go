@@ -160,7 +160,7 @@ var rows = []row{
 	{name: "paced", title: "fan-out to 50 by job.subscribe, paced 1,000 events/s, p99", unit: "ms", less: true,
 		target: targets(5, 20), measure: (*run).paced},
 	{name: "stalled", title: "stream of 1,000 chunks/s of 2 KiB to 16 sessions, beside one that reads nothing, p99", unit: "ms", less: true,
-		target: targets(5, 20), measure: (*run).stalled},
+		target: targets(5, 20), measure: stalled},
 	{name: "handshakes", title: "handshakes/s, 32 at once, connections dropped", unit: "handshakes/s",
 		target: targets(12_500, 8_500), measure: (*run).handshakes},
 	{name: "handshakes-closed", title: "handshakes/s, 32 at once, closed by session.close", unit: "handshakes/s",

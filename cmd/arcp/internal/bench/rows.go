@@ -271,18 +271,18 @@ func (r *run) paced() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	all, err := r.latencies(sub, followers, events, time.Time{})
+	all, err := latencies(r, sub, followers, events, time.Time{})
 	if err != nil {
 		return 0, err
 	}
 	if len(all) != events*subscribers {
 		return 0, fmt.Errorf("%d of %d events had a timestamp with a fraction of a second", len(all), events*subscribers)
 	}
-	return r.percentiles(all), nil
+	return percentiles(r, all), nil
 }
 
 // latencies returns the time from the timestamp of each event to its arrival. It leaves out events before a time.
-func (r *run) latencies(sub subscription, followers []*session, events int, from time.Time) ([]time.Duration, error) {
+func latencies(r *run, sub subscription, followers []*session, events int, from time.Time) ([]time.Duration, error) {
 	samples := make([][]time.Duration, len(followers))
 	r.startCPU()
 	began := time.Now()
@@ -300,7 +300,7 @@ func (r *run) latencies(sub subscription, followers []*session, events int, from
 }
 
 // percentiles adds the median and the maximum to the details, and returns the 99th percentile.
-func (r *run) percentiles(all []time.Duration) float64 {
+func percentiles(r *run, all []time.Duration) float64 {
 	r.details["p50_ms"], r.details["max_ms"] = percentile(all, 0.5), percentile(all, 1)
 	return percentile(all, 0.99)
 }
@@ -309,7 +309,7 @@ func (r *run) percentiles(all []time.Duration) float64 {
 const streamFollowers = 16
 
 // stalled measures the latency of a stream for the sessions that read it, while another follower of it reads nothing.
-func (r *run) stalled() (float64, error) {
+func stalled(r *run) (float64, error) {
 	chunks := int(r.opts.Duration / time.Millisecond)
 	stream := r.dialect.invoke("demo.stream", fmt.Sprintf(`{"chunks":%d,"bytes":2048,"interval_ms":1}`, chunks))
 	sub := r.dialect.jobSubscription()
@@ -318,14 +318,14 @@ func (r *run) stalled() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	all, err := r.latencies(sub, followers[:streamFollowers], chunks, time.Now()) // the last follower does not read
+	all, err := latencies(r, sub, followers[:streamFollowers], chunks, time.Now()) // the last follower does not read
 	if err != nil {
 		return 0, err
 	}
 	if len(all) == 0 {
 		return 0, errors.New("the stream has ended before its followers were there")
 	}
-	return r.percentiles(all), nil
+	return percentiles(r, all), nil
 }
 
 func (r *run) idle() (float64, error) {
