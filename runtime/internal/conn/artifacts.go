@@ -37,9 +37,8 @@ func (cm *commands) putArtifact(_ time.Time, env *arcp.Envelope, p *arcp.Artifac
 		Request:   env.ID,
 		Retain:    retain,
 	}
-	data := p.Data
 	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
-		row, err := c.storeArtifact(ctx, spec, data)
+		row, err := c.storeArtifact(ctx, spec, p)
 		return func(now time.Time) {
 			if err != nil {
 				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "put an artifact"))
@@ -53,8 +52,8 @@ func (cm *commands) putArtifact(_ time.Time, env *arcp.Envelope, p *arcp.Artifac
 }
 
 // storeArtifact stores the content of artifact.put.
-func (c *conn) storeArtifact(ctx context.Context, spec artifact.Spec, data string) (artifact.Row, error) {
-	content, err := artifact.DecodeInline(data)
+func (c *conn) storeArtifact(ctx context.Context, spec artifact.Spec, p *arcp.ArtifactPutPayload) (artifact.Row, error) {
+	content, err := artifact.InlineContent(p)
 	if err != nil {
 		return artifact.Row{}, err
 	}
@@ -68,9 +67,9 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 		c.refuseID(now, env, "artifact_id", arcp.ArtifactPrefix)
 		return nil
 	}
-	principal := c.principal.identity.Principal
+	principal, sidecar := c.principal.identity.Principal, c.output.sidecar
 	c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
-		answer, err := readArtifact(c.srv.opts.Artifacts, principal, p)
+		answer, err := readArtifact(c.srv.opts.Artifacts, principal, p, sidecar)
 		return func(now time.Time) {
 			if err != nil {
 				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "fetch an artifact"))
@@ -82,8 +81,9 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 	return nil
 }
 
-// readArtifact reads an artifact, or a part of it, and returns the payload of the answer.
-func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactFetchPayload) (arcp.Raw, error) {
+// readArtifact reads an artifact, or a part of it, and returns the payload of the answer. sidecar reports that the
+// content goes in a binary frame.
+func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactFetchPayload, sidecar bool) (any, error) {
 	var row artifact.Row
 	var content []byte
 	var err error
@@ -100,6 +100,9 @@ func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactF
 	answer := arcp.ArtifactPutPayload{MediaType: row.MediaType, SHA256: row.SHA256}
 	if part {
 		answer.Size = uint64(row.Size)
+	}
+	if sidecar {
+		return sidecarAnswer(answer, content), nil
 	}
 	return withContent(&answer, content)
 }

@@ -68,7 +68,7 @@ func (qr questionRelay) putInline(ctx context.Context, p arcp.ArtifactPutPayload
 	if refused != nil {
 		return "", nil, refused
 	}
-	content, err := artifact.DecodeInline(p.Data)
+	content, err := artifact.InlineContent(&p)
 	if err != nil {
 		return "", nil, err
 	}

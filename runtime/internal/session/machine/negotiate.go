@@ -25,6 +25,12 @@ var listed = map[arcp.Feature]bool{
 func negotiate(offer, asked *arcp.Capabilities) negotiation {
 	n := negotiation{listedByClient: offeredAndListed(offer, asked)}
 	for _, f := range arcp.Features {
+		if f == arcp.FeatureBinaryStreams {
+			if negotiatesSidecar(offer, asked) {
+				n.features = append(n.features, f)
+			}
+			continue
+		}
 		if offer.Has(f) && (asked.Has(f) || slices.Contains(asked.Required, string(f))) {
 			n.features = append(n.features, f)
 		}
@@ -41,6 +47,12 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 		}
 	}
 	return n
+}
+
+// negotiatesSidecar reports whether both sides accept binary frames. The session then has the feature
+// binary_streams, whatever the client's boolean member is.
+func negotiatesSidecar(offer, asked *arcp.Capabilities) bool {
+	return slices.Contains(offer.BinaryEncoding, arcp.EncodingSidecar) && slices.Contains(asked.BinaryEncoding, arcp.EncodingSidecar)
 }
 
 // addListed changes the negotiation for the draft dialect. Each listed feature is a negotiated
