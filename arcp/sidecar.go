@@ -185,6 +185,28 @@ func appendMembers(dst []byte, members map[string]Raw) []byte {
 	return o.end()
 }
 
+// Inline puts the content of Sidecar into the payload, in base64, and sets Sidecar to nil. It does nothing
+// without a Sidecar.
+func (e *Envelope) Inline() {
+	if e.Sidecar == nil {
+		return
+	}
+	data := base64.StdEncoding.EncodeToString(e.Sidecar)
+	switch e.Type {
+	case StreamChunk:
+		if p, err := DecodePayload[StreamChunkPayload](e); err == nil {
+			p.Data, p.Encoding = AppendString(nil, data), "base64"
+			e.Payload = p.AppendJSON(nil)
+		}
+	case ArtifactPut:
+		if p, err := DecodePayload[ArtifactPutPayload](e); err == nil {
+			p.Data, p.Encoding, p.Length, p.Sidecar = data, "", 0, nil
+			e.Payload = Frame(e.Type, p).Payload
+		}
+	}
+	e.Sidecar = nil
+}
+
 // AppendSidecar appends the binary frame of the message, whose Sidecar is not nil.
 func (e *Envelope) AppendSidecar(dst []byte) []byte {
 	h := SidecarHeader{Kind: SidecarMessage, ID: string(e.ID)}
