@@ -576,3 +576,40 @@ func TestClientArtifactsWithAndWithoutSidecars(t *testing.T) {
 		}
 	}
 }
+
+// writeToJob writes content to a job that collects it, in chunks of 64 KiB.
+func writeToJob(t testing.TB, c *client.Client, content []byte) {
+	t.Helper()
+	job, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "demo.collect", Arguments: map[string]any{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := job.OpenStream(t.Context(), arcp.StreamOpenPayload{Kind: arcp.StreamBinary})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	res, err := job.Wait(t.Context())
+	sum := sha256.Sum256(content)
+	if err != nil || !strings.Contains(string(res.Value), hex.EncodeToString(sum[:])) {
+		t.Fatalf("the tool has read %s, %v", res.Value, err)
+	}
+}
+
+// A client writes a binary stream with and without binary frames.
+func TestClientStreamsWithAndWithoutSidecars(t *testing.T) {
+	s := start(t, memory(t), nil)
+	for _, without := range []bool{false, true} {
+		c, err := client.Dial(t.Context(), s.url, client.Options{NoSidecar: without, Auth: client.Auth{Token: "alice-" + token}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Abort)
+		writeToJob(t, c, noise(5<<16+1))
+	}
+}
