@@ -79,7 +79,7 @@ type Envelope struct {
 	Extensions     Raw            `json:"extensions,omitzero"`
 	Payload        Raw            `json:"payload"`
 
-	// Sidecar is the content of the binary frame that follows the message (§6.1). nil: there is none. Append
+	// Sidecar is the content of the binary frame that follows the message (§6.7). nil: there is none. Append
 	// does not append it.
 	Sidecar []byte `json:"-"`
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // EncodingSidecar is the encoding of content in the binary frame that follows its message, and the name in
-// [Capabilities].BinaryEncoding of a peer that accepts such frames (§6.1).
+// [Capabilities].BinaryEncoding of a peer that accepts such frames (§6.7).
 const EncodingSidecar = "sidecar"
 
 // sidecarVersion is the first byte of a binary frame.

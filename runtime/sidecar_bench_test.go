@@ -45,7 +45,7 @@ func BenchmarkBinaryStream(b *testing.B) {
 // BenchmarkBinaryClientStream writes a binary stream of 64 chunks of 64 KiB to a job.
 func BenchmarkBinaryClientStream(b *testing.B) {
 	encodings(b, func(b *testing.B, c *client.Client) {
-		content := noise(64 << 16)
+		content := binaryContent(64 << 16)
 		b.SetBytes(64 << 16)
 		for b.Loop() {
 			writeToJob(b, c, content)
@@ -56,7 +56,7 @@ func BenchmarkBinaryClientStream(b *testing.B) {
 // BenchmarkArtifact puts an artifact of 4 MiB in one message, and fetches it.
 func BenchmarkArtifact(b *testing.B) {
 	encodings(b, func(b *testing.B, c *client.Client) {
-		content := noise(4 << 20)
+		content := binaryContent(4 << 20)
 		b.SetBytes(2 * 4 << 20)
 		for b.Loop() {
 			ref, err := c.Artifacts().Put(b.Context(), client.PutArtifactParams{MediaType: "image/png", Content: bytes.NewReader(content)})

@@ -19,8 +19,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// noise returns n bytes that are no text.
-func noise(n int) []byte {
+// binaryContent returns n bytes that are no text.
+func binaryContent(n int) []byte {
 	b := make([]byte, n)
 	x := uint32(1)
 	for i := range b {
@@ -196,7 +196,7 @@ func TestSidecarIsNegotiated(t *testing.T) {
 
 // Followers with and without binary frames, and the feed of the principal, see the same bytes.
 func TestSidecarIsAViewOfTheStream(t *testing.T) {
-	content, proceed := noise(5<<16+7), make(chan struct{})
+	content, proceed := binaryContent(5<<16+7), make(chan struct{})
 	close(proceed)
 	s := start(t, memory(t), nil)
 	if err := s.AddTool(contentTool(content, proceed)); err != nil {
@@ -268,7 +268,7 @@ func (keptStore) Close() error { return nil }
 // A session that is resumed in the middle of a stream, also on a new runtime, goes on with binary frames. An
 // event that is sent again is the same.
 func TestSidecarAfterResume(t *testing.T) {
-	content, proceed := noise(6<<16), make(chan struct{})
+	content, proceed := binaryContent(6<<16), make(chan struct{})
 	st := keptStore{memory(t)}
 	begin := func() *server {
 		s := start(t, st, nil)
@@ -555,7 +555,7 @@ func TestClientArtifactsWithAndWithoutSidecars(t *testing.T) {
 		}
 		t.Cleanup(c.Abort)
 		for _, size := range []int{0, 1, 1 << 20, 4 << 20, 4<<20 + 1, 6 << 20} {
-			content := noise(size)
+			content := binaryContent(size)
 			ref, err := c.Artifacts().Put(t.Context(), client.PutArtifactParams{MediaType: "image/png", Content: bytes.NewReader(content)})
 			if err != nil || ref.Size != uint64(size) {
 				t.Fatalf("Put of %d bytes = %+v, %v", size, ref, err)
@@ -610,6 +610,6 @@ func TestClientStreamsWithAndWithoutSidecars(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Abort)
-		writeToJob(t, c, noise(5<<16+1))
+		writeToJob(t, c, binaryContent(5<<16+1))
 	}
 }

@@ -69,7 +69,7 @@ func (a Artifacts) Put(ctx context.Context, p PutArtifactParams) (arcp.ArtifactO
 
 // putInline stores an artifact with one message.
 func (a Artifacts) putInline(ctx context.Context, p PutArtifactParams, content []byte) (arcp.ArtifactObject, error) {
-	put := a.c.sidecarPut(p, content)
+	put := sidecarPut(a.c, p, content)
 	env := arcp.Frame(arcp.ArtifactPut, put)
 	env.IdempotencyKey = p.IdempotencyKey
 	got, err := a.c.request(ctx, env, arcp.ArtifactRef, nil)
@@ -167,7 +167,7 @@ type startedCall struct {
 // startPut calls artifact.put.
 func (a Artifacts) startPut(ctx context.Context, args putArguments) startedCall {
 	var sidecar []byte
-	if a.c.sendsSidecars() {
+	if sendsSidecars(a.c) {
 		sidecar, args.Data = args.Data, nil
 		args.Encoding, args.Size = arcp.EncodingSidecar, len(sidecar)
 	}

@@ -29,7 +29,7 @@ func acceptSidecars(conn transport.Conn) {
 }
 
 // sendsSidecars reports whether the session and its connection have binary frames.
-func (c *Client) sendsSidecars() bool {
+func sendsSidecars(c *Client) bool {
 	s := c.Session()
 	if c.opts.NoSidecar || s.Dialect != arcp.DialectRFC || !s.Capabilities.Has(arcp.FeatureBinaryStreams) {
 		return false
@@ -81,16 +81,16 @@ func writeFrame(conn transport.Conn, frame []byte) error {
 }
 
 // binaryChunk returns the payload of stream.chunk with content.
-func (c *Client) binaryChunk(content []byte) arcp.StreamChunkPayload {
-	if c.sendsSidecars() {
+func binaryChunk(c *Client, content []byte) arcp.StreamChunkPayload {
+	if sendsSidecars(c) {
 		return arcp.StreamChunkPayload{Encoding: arcp.EncodingSidecar, Size: uint64(len(content)), Sidecar: content}
 	}
 	return arcp.StreamChunkPayload{Data: quotedBase64(content), Encoding: "base64"}
 }
 
 // sidecarPut returns artifact.put with its content in a binary frame, if the client sends these.
-func (c *Client) sidecarPut(p PutArtifactParams, content []byte) arcp.ArtifactPutPayload {
-	if !c.sendsSidecars() {
+func sidecarPut(c *Client, p PutArtifactParams, content []byte) arcp.ArtifactPutPayload {
+	if !sendsSidecars(c) {
 		return p.message(content)
 	}
 	put := p.message(nil)

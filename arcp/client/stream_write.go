@@ -72,7 +72,7 @@ func (w *StreamWriter) Write(p []byte) (n int, err error) {
 	switch w.kind {
 	case arcp.StreamBinary:
 		for part := range slices.Chunk(p, maxSentChunk) {
-			if err := w.chunk(w.job.c.binaryChunk(part)); err != nil {
+			if err := w.chunk(binaryChunk(w.job.c, part)); err != nil {
 				return n, err
 			}
 			n += len(part)

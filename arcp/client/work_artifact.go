@@ -33,7 +33,7 @@ func (call *WorkerCall) PutArtifact(ctx context.Context, p PutArtifactParams) (a
 	case len(head) > maxInlineArtifact:
 		return call.putChunks(ctx, p, io.MultiReader(bytes.NewReader(head), p.Content))
 	}
-	put := call.w.c.sidecarPut(p, head)
+	put := sidecarPut(call.w.c, p, head)
 	env, err := call.ask(ctx, arcp.ArtifactPut, put, arcp.ArtifactRef)
 	if err != nil {
 		return arcp.ArtifactObject{}, err
@@ -70,7 +70,7 @@ func (st *WorkerStream) copy(ctx context.Context, content io.Reader) (digest str
 		n, err := io.ReadFull(content, chunk)
 		if n > 0 {
 			sum.Write(chunk[:n]) // never fails
-			if err := st.Chunk(ctx, st.call.w.c.binaryChunk(chunk[:n])); err != nil {
+			if err := st.Chunk(ctx, binaryChunk(st.call.w.c, chunk[:n])); err != nil {
 				return "", err
 			}
 		}

@@ -59,7 +59,7 @@ func hasBinary(tc transport.Conn) bool {
 	return ok
 }
 
-// acceptSidecars begins the use of binary frames if the session has negotiated them (SPEC.md §6.1). It is
+// acceptSidecars begins the use of binary frames if the session has negotiated them (SPEC.md §6.7). It is
 // called before session.accepted or session.resumed is sent.
 func (c *conn) acceptSidecars() {
 	bin, ok := c.tc.(transport.BinaryConn)
