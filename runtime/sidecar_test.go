@@ -146,6 +146,16 @@ func (p *socketPeer) answer(id string) arcp.Envelope {
 	}
 }
 
+// expectFor reads up to a frame of a type that answers a message.
+func (p *socketPeer) expectFor(t arcp.Type, id string) arcp.Envelope {
+	p.Helper()
+	for {
+		if env := p.expect(t); string(env.CorrelationID) == id {
+			return env
+		}
+	}
+}
+
 // collect starts a job that collects streams of the client, and returns its id.
 func (p *socketPeer) collect() arcp.JobID {
 	p.Helper()
@@ -490,6 +500,10 @@ func TestSidecarWithoutNegotiation(t *testing.T) {
 		if e := refusal(t, p.answer(request)); e.Code != arcp.CodeInvalidArgument || !strings.Contains(e.Message, "has not negotiated") {
 			t.Errorf("an announcement without negotiation: %v", e)
 		}
+	}
+	call := p.send(arcp.ToolInvoke, `{"tool":"artifact.put","arguments":{"media_type":"text/plain","encoding":"sidecar","size":3}}`, "")
+	if e := refusal(t, p.expectFor(arcp.JobFailed, call)); e.Code != arcp.CodeInvalidArgument {
+		t.Errorf("a call without negotiation: %v", e)
 	}
 	p.sendBinary(streamHeader("str_a", 0), "abc")
 	_, err := p.conn.Read()

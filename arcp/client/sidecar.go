@@ -88,6 +88,18 @@ func binaryChunk(c *Client, content []byte) arcp.StreamChunkPayload {
 	return arcp.StreamChunkPayload{Data: quotedBase64(content), Encoding: "base64"}
 }
 
+// withSidecar returns a chunk in base64 with its content in a binary frame, if the client sends these. The
+// runtime refuses data that cannot be decoded.
+func withSidecar(c *Client, p arcp.StreamChunkPayload) arcp.StreamChunkPayload {
+	if p.Encoding != "base64" || !sendsSidecars(c) {
+		return p
+	}
+	if content, err := p.Bytes(arcp.StreamBinary); err == nil {
+		p.Data, p.Encoding, p.Size, p.Sidecar = nil, arcp.EncodingSidecar, uint64(len(content)), notNil(content)
+	}
+	return p
+}
+
 // sidecarPut returns artifact.put with its content in a binary frame, if the client sends these.
 func sidecarPut(c *Client, p PutArtifactParams, content []byte) arcp.ArtifactPutPayload {
 	if !sendsSidecars(c) {

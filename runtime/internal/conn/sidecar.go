@@ -152,7 +152,7 @@ func (c *conn) refuseSidecar(now time.Time, f *sidecarFault) {
 	if env == nil {
 		env = &arcp.Envelope{ID: f.request}
 	}
-	if c.rates.refuse(now, env) {
+	if c.machine.Phase() != machine.Accepted || c.rates.refuse(now, env) {
 		return
 	}
 	answer := answerTo(f.request, arcp.Nack, arcp.Errorf(arcp.CodeInvalidArgument, "%s", f.message))
