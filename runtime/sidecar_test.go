@@ -194,6 +194,11 @@ func TestSidecarIsNegotiated(t *testing.T) {
 			t.Errorf("a client that lists %s is accepted with %s", encodings, text)
 		}
 	}
+	p := s.connect(t)
+	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},"capabilities":{"required":["binary_streams"]}}`, token), "")
+	if e := refusal(t, p.expect(arcp.SessionRejected)); e.Code != arcp.CodeUnimplemented || !strings.Contains(e.Message, "must list sidecar") {
+		t.Errorf("binary_streams without sidecar: %v", e)
+	}
 	inBubble(t, nil, func(f *fixture) {
 		p := f.connect(nil)
 		p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},"capabilities":{"binary_encoding":["sidecar"]}}`, token))

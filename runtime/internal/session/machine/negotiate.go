@@ -41,12 +41,24 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 		}
 	}
 	for _, name := range asked.Required {
-		if !offer.Has(arcp.Feature(name)) && !slices.Contains(offer.Extensions, name) {
-			n.unsupported = name
+		if n.unsupported = n.lacks(offer, name); n.unsupported != "" {
 			break
 		}
 	}
 	return n
+}
+
+// lacks returns a required capability that the runtime lacks, or "". It lacks binary_streams for a client that
+// does not accept binary frames.
+func (n *negotiation) lacks(offer *arcp.Capabilities, required string) string {
+	f := arcp.Feature(required)
+	switch {
+	case f == arcp.FeatureBinaryStreams && offer.Has(f) && !n.has(f):
+		return "binary_streams (the client's binary_encoding must list sidecar)"
+	case offer.Has(f) || slices.Contains(offer.Extensions, required):
+		return ""
+	}
+	return required
 }
 
 // negotiatesSidecar reports whether both sides accept binary frames. The session then has the feature
