@@ -75,7 +75,7 @@ func (s *server) openSidecar(t *testing.T, encodings string) (p *socketPeer, acc
 	p = s.connect(t)
 	p.conn.AcceptBinary()
 	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},`+
-		`"capabilities":{"streaming":true,"artifacts":true,"binary_encoding":%s}}`, token, encodings), "")
+		`"capabilities":{"streaming":true,"artifacts":true,"ack":true,"binary_encoding":%s}}`, token, encodings), "")
 	return p, p.expect(arcp.SessionAccepted)
 }
 
@@ -359,16 +359,16 @@ func TestClientSidecarsInterleave(t *testing.T) {
 	}
 	for id, last := range map[string]int{"str_a": 3, "str_b": 2} {
 		p.send(arcp.StreamClose, fmt.Sprintf(`{"final_sequence":%d}`, last), fmt.Sprintf(`"stream_id":%q,`, id))
-		content := ""
+		var content strings.Builder
 		for n := range 3 {
-			content += fmt.Sprintf("\xff%s%d", id, n)
+			fmt.Fprintf(&content, "\xff%s%d", id, n)
 		}
 		if last == 3 {
-			content += "\xff"
+			content.WriteString("\xff")
 		}
-		sum := sha256.Sum256([]byte(content))
+		sum := sha256.Sum256([]byte(content.String()))
 		if env := p.expect(arcp.JobCompleted); !strings.Contains(string(env.Payload), hex.EncodeToString(sum[:])) {
-			t.Errorf("the tool has read %s of %s, want %q", env.Payload, id, content)
+			t.Errorf("the tool has read %s of %s, want %q", env.Payload, id, content.String())
 		}
 	}
 }
@@ -419,7 +419,7 @@ func TestSidecarMismatch(t *testing.T) {
 // refused without a message.
 func TestSidecarIsMissing(t *testing.T) {
 	s := start(t, memory(t), nil)
-	p, _ := s.openSidecar(t, `["sidecar"]`)
+	p, accepted := s.openSidecar(t, `["sidecar"]`)
 	p.openStream(p.collect(), "str_a", arcp.StreamBinary)
 	request := p.send(arcp.StreamChunk, chunkPayload(0, 3), `"stream_id":"str_a",`)
 	ping := p.send(arcp.Ping, "{}", "")
@@ -446,6 +446,12 @@ func TestSidecarIsMissing(t *testing.T) {
 	}
 	if env := p.answer(again); env.Type != arcp.Ack {
 		t.Errorf("the second announcement is answered with %s %s", env.Type, env.Payload)
+	}
+	request = p.send(arcp.StreamChunk, chunkPayload(1, 3), `"stream_id":"str_a",`)
+	p.send(arcp.SessionAck, `{"last_processed_seq":1}`, fmt.Sprintf(`"session_id":%q,`, accepted.SessionID)) // is not queued like other messages
+	p.sendBinary(streamHeader("str_a", 1), "abc")
+	if e := refusal(t, p.answer(request)); e.Code != arcp.CodeInvalidArgument {
+		t.Errorf("an acknowledgement between: %v", e)
 	}
 }
 
