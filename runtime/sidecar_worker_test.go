@@ -57,12 +57,18 @@ func (d *counted) breakConnection() {
 	_ = d.conn.Abort() // the client connects again
 }
 
-// A worker writes streams and artifacts of its jobs in binary frames.
+// A worker writes streams and artifacts of its jobs in binary frames, and reads artifacts so.
 func TestWorkerSendsSidecars(t *testing.T) {
 	content := binaryContent(5<<20 + 41)
 	s := start(t, memory(t), nil)
 	d := &counted{s: s}
-	worker, err := client.ConnectFunc(t.Context(), d.dial, client.Options{Auth: client.Auth{Token: "alice-" + token}})
+	var fetched atomic.Int32
+	worker, err := client.ConnectFunc(t.Context(), d.dial, client.Options{Auth: client.Auth{Token: "alice-" + token}, OnEnvelope: func(env *arcp.Envelope) bool {
+		if env.Type == arcp.ArtifactPut && env.Sidecar != nil {
+			fetched.Add(1)
+		}
+		return false
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +136,9 @@ func TestWorkerSendsSidecars(t *testing.T) {
 		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, content[:size]) {
 			t.Errorf("the artifact of %d bytes has %d, %v", size, len(got), err)
 		}
+	}
+	if n := fetched.Load(); n < 1+1+11 {
+		t.Errorf("the worker has %d parts of artifacts in binary frames, want at least %d", n, 1+1+11)
 	}
 	if n := d.written.Load(); n < 2+2+11 { // chunks of the stream, small artifacts, and parts of the large one
 		t.Errorf("the worker has sent %d binary frames, want at least %d", n, 2+2+11)

@@ -53,7 +53,7 @@ func (wl *workerLink) Expect(bytes int) { wl.c.output.outbox.expect(bytes) }
 
 // Deliver sends an expected envelope to the worker.
 func (wl *workerLink) Deliver(env arcp.Envelope) {
-	wl.c.inbox.post(&workerFrame{env, len(env.Payload)})
+	wl.c.inbox.post(&workerFrame{env, len(env.Payload) + len(env.Sidecar)})
 }
 
 // Queued returns the bytes that wait for the worker, including expected ones.
