@@ -239,6 +239,11 @@ func DecodePayload[T any](env *Envelope) (T, error) {
 }
 
 func decodePayload[T any](env *Envelope, p *T) error {
+	if env.Sidecar != nil {
+		if q, ok := any(p).(sidecarPayload); ok {
+			defer func() { *q.sidecarContent() = env.Sidecar }()
+		}
+	}
 	if q, ok := any(p).(fastDecoder); ok {
 		if q.decodeFast(env.Payload) {
 			return nil

@@ -7,13 +7,13 @@ import (
 )
 
 // Frame returns an envelope of type t with the payload p. p must be encodable, as all payload
-// structs of this package are; otherwise Frame panics.
+// structs of this package are; otherwise Frame panics. Sidecar of the payload becomes that of the envelope.
 func Frame(t Type, p any) Envelope {
 	raw, err := Marshal(p)
 	if err != nil {
 		panic("arcp: payload of " + string(t) + ": " + err.Error())
 	}
-	return Envelope{Type: t, Payload: raw}
+	return Envelope{Type: t, Payload: raw, Sidecar: sidecarOf(p)}
 }
 
 // Append appends the encoded envelope to dst as one line. Zero members are omitted. A zero payload

@@ -78,6 +78,10 @@ type Envelope struct {
 	EventSeq       uint64         `json:"event_seq,omitzero"`
 	Extensions     Raw            `json:"extensions,omitzero"`
 	Payload        Raw            `json:"payload"`
+
+	// Sidecar is the content of the binary frame that follows the message (§6.7). nil: there is none. Append
+	// does not append it.
+	Sidecar []byte `json:"-"`
 }
 
 // EncodingError is the reason why a frame is not a valid envelope. ID is the id of the envelope if
@@ -97,6 +101,7 @@ const (
 	ReasonVersion  = "version"   // another major version
 	ReasonBadID    = "bad_id"    // an identifier is malformed
 	ReasonPriority = "bad_value" // an enumerated member has another value
+	ReasonSidecar  = "sidecar"   // a binary frame that was not announced, or another frame than the announced one
 )
 
 func (e *EncodingError) Error() string { return e.Message }

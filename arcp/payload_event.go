@@ -33,9 +33,11 @@ type StreamChunkPayload struct {
 	Redacted    bool   `json:"redacted,omitzero"`     // whether the content was left out
 	Role        string `json:"role,omitzero"`         // author of a thought
 	Content     string `json:"content,omitzero"`      // text of a thought
-	Encoding    string `json:"encoding,omitzero"`     // utf8 or base64
+	Encoding    string `json:"encoding,omitzero"`     // utf8, base64 or, without data, sidecar
 	Size        uint64 `json:"size,omitzero"`         // bytes of the decoded data
 	Kind        string `json:"kind,omitzero"`         // of the stream: thought, log or metric; missing for other kinds
+
+	Sidecar []byte `json:"-"` // content, with the encoding sidecar
 }
 
 // StreamClosePayload ends a stream.
@@ -200,6 +202,10 @@ type ArtifactPutPayload struct {
 	SHA256        string  `json:"sha256,omitzero"`         // digest of the content, in hexadecimal
 	RetainSeconds *uint64 `json:"retain_seconds,omitzero"` // seconds to keep the artifact
 	Size          uint64  `json:"size,omitzero"`           // with a part of the content: bytes of the whole artifact
+	Encoding      string  `json:"encoding,omitzero"`       // sidecar, with empty data; missing: base64
+	Length        uint64  `json:"length,omitzero"`         // with sidecar: bytes in the binary frame
+
+	Sidecar []byte `json:"-"` // content, with the encoding sidecar
 }
 
 // ArtifactRefPayload refers to an artifact. The members of Artifact are repeated at the top level.

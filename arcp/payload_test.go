@@ -149,6 +149,7 @@ func collectRequired(typ reflect.Type, names *[]string) {
 		switch {
 		case f.Anonymous && name == "":
 			collectRequired(f.Type, names)
+		case name == "-":
 		case opts == "":
 			*names = append(*names, name)
 		case opts != "omitzero" && opts != "omitempty":

@@ -56,6 +56,7 @@ const (
 	NeedFrameLimit = "frame-limit"     // Target.FrameLimit is known
 	NeedJWT        = "jwt"             // Target.JWT is set
 	NeedAckWindow  = "ack-window"      // Target.AckWindow is set
+	NeedSidecar    = "sidecar"         // the server offers binary frames in binary_encoding
 	NeedRestart    = "restart"         // Target.Restart is set; the check runs alone, after all others
 )
 
@@ -152,7 +153,7 @@ func needOf(word string) string {
 	return capabilityNeed(word)
 }
 
-var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedRestart}
+var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedSidecar, NeedRestart}
 
 // groups are the names of the groups in the order of Checks. The script of a group is
 // scripts/GROUP.txt.

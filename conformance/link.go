@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -57,12 +58,20 @@ func (l *link) write(frame []byte) {
 func (l *link) read() ([]byte, error) {
 	text, err := l.tc.Read()
 	if err != nil {
-		l.gone = true
-		l.t.tr.add(l.n, Noted, []byte(l.ending(err)))
-		return nil, err
+		return nil, l.ended(err)
 	}
 	l.t.tr.add(l.n, Received, text)
-	return slices.Clone(text), nil
+	if isBinary(l.tc) {
+		return nil, errors.New("a message announces each binary frame: no message announces this one")
+	}
+	return l.joinSidecar(slices.Clone(text))
+}
+
+// ended records the end of the connection, and returns err.
+func (l *link) ended(err error) error {
+	l.gone = true
+	l.t.tr.add(l.n, Noted, []byte(l.ending(err)))
+	return err
 }
 
 // ending describes the end of a connection or the timeout of the check.

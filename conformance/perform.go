@@ -202,6 +202,7 @@ func (h host) Verb(name string) func(script.Conn, []script.Value) (script.Value,
 //	secret TEXT  declares a text that the server must not send
 //	hangup       closes the connection with code 1000
 //	binary       sends a binary frame (role socket)
+//	sidecar KIND ID SEQUENCE DATA  sends a binary frame of a stream or a message (role socket)
 //	not_utf8     sends a text frame that is not UTF-8 (role socket)
 var hostVerbs = map[string]func(c connection, args []script.Value) (script.Value, error){
 	"catalogue": func(c connection, _ []script.Value) (script.Value, error) {
@@ -221,6 +222,7 @@ var hostVerbs = map[string]func(c connection, args []script.Value) (script.Value
 	"binary": func(c connection, _ []script.Value) (script.Value, error) {
 		return nil, c.transportLink().tc.(proxy.BinaryWriter).WriteBinary([]byte{1, 2, 3})
 	},
+	"sidecar": sendSidecar,
 	"not_utf8": func(c connection, _ []script.Value) (script.Value, error) {
 		return nil, c.transportLink().tc.Write([]byte("{\"arcp\":\"1.1\",\"id\":\"msg_\xff\xfe\"}"))
 	},

@@ -26,12 +26,16 @@ type socket struct {
 	in    *bufio.Reader
 	limit int64
 
+	binary bool // the message that Read returned last is binary
+
 	writing sync.Mutex
 	out     *bufio.Writer
 }
 
 // Opcodes of RFC 6455 §5.2.
 const (
+	opContinuation = 0x0
+
 	opText   = 0x1
 	opBinary = 0x2
 	opClose  = 0x8
@@ -170,6 +174,9 @@ func (s *socket) Read() ([]byte, error) {
 			_ = s.send(opPong, body) // the next read reports the reason
 		case opcode == opPong:
 		default:
+			if opcode != opContinuation {
+				s.binary = opcode == opBinary
+			}
 			message = append(message, body...)
 			if fin {
 				return message, nil
@@ -187,6 +194,9 @@ func closeError(body []byte) error {
 
 // WriteBinary implements proxy.BinaryWriter.
 func (s *socket) WriteBinary(data []byte) error { return s.send(opBinary, data) }
+
+// Binary implements proxy.BinaryReader.
+func (s *socket) Binary() bool { return s.binary }
 
 // Write implements transport.Conn. The frame may be any bytes.
 func (s *socket) Write(frame []byte) error { return s.send(opText, frame) }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -123,6 +124,10 @@ func (s *server) missing(tg *Target, need string) string {
 	}
 	if name, ok := strings.CutPrefix(need, capabilityPrefix); ok {
 		return s.unless(s.offers(arcp.Feature(name)), "capability "+name+" is not offered")
+	}
+	if need == NeedSidecar {
+		listed := slices.Contains(s.accepted.Capabilities.BinaryEncoding, arcp.EncodingSidecar)
+		return s.unless(listed, "binary_encoding does not list sidecar")
 	}
 	switch {
 	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):

@@ -1,5 +1,6 @@
 // Package transport carries frames over connections. It knows of ARCP only the subprotocol names.
-// A frame is a UTF-8 text, sent as one WebSocket text message or as one line.
+// A frame is a UTF-8 text, sent as one WebSocket text message or as one line. A [BinaryConn] has binary
+// frames, too.
 //
 // Every Conn has the same contract, which the suite in transporttest checks.
 package transport
@@ -68,6 +69,22 @@ type TryFlusher interface {
 	TryFlush() (sent bool, err error)
 }
 
+// BinaryConn is an optional interface of Conns with binary frames: WebSockets. Other Conns have none.
+type BinaryConn interface {
+	Conn
+
+	// AcceptBinary makes Read return binary frames, too. Before it is called, Read fails with
+	// CloseNotText for a binary frame. Any goroutine may call it.
+	AcceptBinary()
+
+	// Binary reports whether the frame that Read returned last is binary. Only the goroutine that
+	// calls Read may call it.
+	Binary() bool
+
+	// WriteBinary is Write for a binary frame.
+	WriteBinary(frame []byte) error
+}
+
 // HalfCloser is an optional interface of Conns over stdio and unix sockets. Their peer may end sending and
 // continue to read, like a program in a pipeline. Read then fails with an error that wraps io.EOF, and
 // writing continues.
@@ -97,7 +114,7 @@ const (
 	CloseNormal     CloseCode = 1000
 	CloseGoingAway  CloseCode = 1001 // shutdown
 	CloseProtocol   CloseCode = 1002 // violation of RFC 6455
-	CloseNotText    CloseCode = 1003 // a binary frame
+	CloseNotText    CloseCode = 1003 // a binary frame that was not negotiated
 	CloseNoStatus   CloseCode = 1005 // close without a code; never sent
 	CloseAbnormal   CloseCode = 1006 // the connection broke; never sent
 	CloseNotUTF8    CloseCode = 1007

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -214,6 +215,9 @@ type wsConn struct {
 	// Owned by Read.
 	head       [ws.MaxHeaderSize]byte // buffer for a header
 	fragmented bool                   // the next frame continues the message
+	binary     bool                   // the message is binary; after Read: the returned frame
+
+	acceptsBinary atomic.Bool // Read returns binary frames
 }
 
 func newServerConn() *wsConn { return &wsConn{side: ws.StateServerSide} }
@@ -228,14 +232,25 @@ func (c *wsConn) start(w wire, l Limits, info Info) {
 func (c *wsConn) SetReadLimit(n int64) { c.limit.Store(n) }
 
 // Write implements Conn.
-func (c *wsConn) Write(frame []byte) error {
+func (c *wsConn) Write(frame []byte) error { return c.write(ws.OpText, frame) }
+
+// WriteBinary implements BinaryConn.
+func (c *wsConn) WriteBinary(frame []byte) error { return c.write(ws.OpBinary, frame) }
+
+func (c *wsConn) write(op ws.OpCode, frame []byte) error {
 	f := outFrame{body: frame}
 	if c.side.ClientSide() {
 		f.mask = newMask()
 	}
-	f.headLen = len(textHeader(f.head[:0], len(frame), f.mask))
+	f.headLen = len(dataHeader(f.head[:0], op, len(frame), f.mask))
 	return c.out.put(f)
 }
+
+// AcceptBinary implements BinaryConn.
+func (c *wsConn) AcceptBinary() { c.acceptsBinary.Store(true) }
+
+// Binary implements BinaryConn.
+func (c *wsConn) Binary() bool { return c.binary }
 
 // Ping implements Conn.
 func (c *wsConn) Ping() error { return c.out.putControl(c.control(ws.OpPing, nil)) }
@@ -279,7 +294,10 @@ func (c *wsConn) next() error {
 		if err != nil {
 			return err
 		}
-		if complete {
+		switch {
+		case complete && c.binary:
+			return nil // payload has checked the size
+		case complete:
 			return c.check(c.frameBuffer)
 		}
 	}
@@ -304,8 +322,10 @@ func (c *wsConn) frame() (complete bool, err error) {
 	switch {
 	case h.OpCode.IsControl():
 		return false, c.answer(h)
-	case h.OpCode == ws.OpBinary:
+	case h.OpCode == ws.OpBinary && !c.acceptsBinary.Load():
 		return false, &Error{Code: CloseNotText, Reason: "a frame is binary"}
+	case !c.fragmented:
+		c.binary = h.OpCode == ws.OpBinary
 	}
 	if limit := c.limit.Load(); h.Length > limit-int64(len(c.frameBuffer)) {
 		return false, tooBig(limit)
@@ -319,7 +339,7 @@ func (c *wsConn) frame() (complete bool, err error) {
 
 func invalid(err error) error { return &Error{Code: CloseProtocol, Err: err} }
 
-// payload appends the payload of a text frame or continuation to c.frameBuffer. A message that was
+// payload appends the payload of a text or binary frame or a continuation to c.frameBuffer. A message that was
 // received completely in one frame is not copied.
 func (c *wsConn) payload(h ws.Header) error {
 	n := int(h.Length)

@@ -9,15 +9,15 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// textHeader appends the header of a final text frame with n bytes of payload (RFC 6455 §5.2). The mask of a
-// client is not zero.
-func textHeader(p []byte, n int, mask [4]byte) []byte {
+// dataHeader appends the header of a final text or binary frame with n bytes of payload (RFC 6455 §5.2). The
+// mask of a client is not zero.
+func dataHeader(p []byte, op ws.OpCode, n int, mask [4]byte) []byte {
 	const final, masked = 0x80, 0x80
 	var bit byte
 	if mask != noMask {
 		bit = masked
 	}
-	p = append(p, final|byte(ws.OpText))
+	p = append(p, final|byte(op))
 	switch {
 	case n <= 125:
 		p = append(p, bit|byte(n))

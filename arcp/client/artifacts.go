@@ -71,7 +71,7 @@ func (a Artifacts) Put(ctx context.Context, p PutArtifactParams) (arcp.ArtifactO
 
 // putInline stores an artifact with one message.
 func (a Artifacts) putInline(ctx context.Context, p PutArtifactParams, content []byte) (arcp.ArtifactObject, error) {
-	put := p.message(content)
+	put := sidecarPut(a.c, p, content)
 	env := arcp.Frame(arcp.ArtifactPut, put)
 	env.IdempotencyKey = p.IdempotencyKey
 	got, err := a.c.request(ctx, env, arcp.ArtifactRef, nil)
@@ -104,7 +104,9 @@ func readReference(got *arcp.Envelope, digest string) (arcp.ArtifactObject, erro
 
 // putArguments are the arguments of artifact.put.
 type putArguments struct {
-	Data          []byte          `json:"data"`
+	Data          []byte          `json:"data,omitzero"` // nil: with Encoding
+	Encoding      string          `json:"encoding,omitzero"`
+	Size          int             `json:"size,omitzero"`
 	More          bool            `json:"more,omitzero"`
 	UploadID      arcp.ArtifactID `json:"upload_id,omitzero"`
 	Offset        uint64          `json:"offset,omitzero"`
@@ -143,7 +145,7 @@ func (a Artifacts) putChunks(ctx context.Context, p PutArtifactParams, content i
 		if !args.More {
 			args.SHA256 = hex.EncodeToString(hash.Sum(nil))
 		}
-		got, err := callResult[putAnswer](ctx, a.start(ctx, "artifact.put", args))
+		got, err := callResult[putAnswer](ctx, a.startPut(ctx, args))
 		switch {
 		case err != nil:
 			return arcp.ArtifactObject{}, err
@@ -164,10 +166,26 @@ type startedCall struct {
 	err error
 }
 
+// startPut calls artifact.put.
+func (a Artifacts) startPut(ctx context.Context, args putArguments) startedCall {
+	var sidecar []byte
+	if sendsSidecars(a.c) {
+		sidecar, args.Data = args.Data, nil
+		args.Encoding, args.Size = arcp.EncodingSidecar, len(sidecar)
+	}
+	return a.startWith(ctx, "artifact.put", args, sidecar)
+}
+
 // start calls a built-in tool, and does not wait until it is accepted.
 func (a Artifacts) start(ctx context.Context, tool string, args any) startedCall {
+	return a.startWith(ctx, tool, args, nil)
+}
+
+// startWith is start with a binary frame; nil: none.
+func (a Artifacts) startWith(ctx context.Context, tool string, args any, sidecar []byte) startedCall {
 	p := InvokeParams{Tool: tool, Arguments: args}
 	env, err := p.envelope()
+	env.Sidecar = sidecar
 	if err != nil {
 		return startedCall{err: err}
 	}
@@ -209,7 +227,7 @@ func (a Artifacts) Fetch(ctx context.Context, id arcp.ArtifactID) (Artifact, err
 
 // readContent reads the content of an artifact, and compares it with the digest.
 func readContent(p *arcp.ArtifactPutPayload) (Artifact, error) {
-	content, err := base64.StdEncoding.DecodeString(p.Data)
+	content, err := p.Bytes()
 	if err == nil && p.SHA256 != "" && !strings.EqualFold(p.SHA256, digestOf(content)) {
 		err = errDigest
 	}
@@ -372,7 +390,7 @@ func (r *ArtifactReader) request() chunkRequest {
 		p, err := ask[arcp.ArtifactPutPayload](r.ctx, r.a.c, arcp.ArtifactFetch, fetch, arcp.ArtifactPut)
 		chunk := arcp.ArtifactChunk{Offset: fetch.Offset}
 		if err == nil {
-			if chunk.Data, err = base64.StdEncoding.DecodeString(p.Data); err != nil {
+			if chunk.Data, err = p.Bytes(); err != nil {
 				err = &ProtocolError{string(arcp.ArtifactPut), err}
 			}
 		}
@@ -408,6 +426,11 @@ func (r *ArtifactReader) receive(chunk *arcp.ArtifactChunk) error {
 // answer. An unknown id is ignored.
 func (a Artifacts) Release(id arcp.ArtifactID) error {
 	return a.c.Send(arcp.Frame(arcp.ArtifactRelease, arcp.ArtifactReleasePayload{ArtifactID: id}))
+}
+
+// quotedBase64 returns content as a JSON string in base64.
+func quotedBase64(content []byte) arcp.Raw {
+	return arcp.AppendString(nil, base64.StdEncoding.EncodeToString(content))
 }
 
 func digestOf(content []byte) string {

@@ -33,6 +33,7 @@ type handshake struct {
 func (h *handshake) attach(ctx context.Context) error {
 	h.token = h.c.refresher.current()
 	h.conn.SetReadLimit(h.c.opts.Limits.Transport.ReadLimit)
+	acceptSidecars(h.conn)
 	h.c.reader.closeReason = nil
 	stop := context.AfterFunc(ctx, func() { h.conn.Abort() })
 	err := h.run()
@@ -116,6 +117,9 @@ func (h *handshake) opening() arcp.Envelope {
 		return env
 	}
 	p := arcp.SessionOpenPayload{Auth: o.Auth.wire(h.token), Client: o.Client, Capabilities: o.offered()}
+	if o.offersSidecar(h.conn) {
+		p.Capabilities.BinaryEncoding = []string{"base64", arcp.EncodingSidecar}
+	}
 	var id arcp.SessionID
 	if h.resume != nil {
 		id, p.LastEventSeq = h.resume.SessionID, h.resume.LastEventSeq

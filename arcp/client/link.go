@@ -67,11 +67,14 @@ func (r *reader) readFrame(conn transport.Conn) (arcp.Envelope, error) {
 	if err != nil {
 		return arcp.Envelope{}, connectionLost(err)
 	}
+	if isBinary(conn) {
+		return arcp.Envelope{}, &ProtocolError{"read", errUnannounced}
+	}
 	env, err := arcp.DecodeFromRuntime(frame)
 	if err != nil {
 		return env, &ProtocolError{"read", err}
 	}
-	return env, nil
+	return env, readSidecar(conn, &env)
 }
 
 // receive checks the event number, calls OnEnvelope, and routes and acknowledges the envelope. An

@@ -84,6 +84,12 @@ type Options struct {
 	// without its client certificates.
 	ArtifactRedirect bool
 
+	// NoSidecar makes the client send and ask for binary content in base64. Otherwise it offers binary frames,
+	// unless Capabilities has a BinaryEncoding or the connection has no such frames. A received stream.chunk
+	// and artifact.put may then have their content in Sidecar: StreamChunkPayload.Bytes and
+	// ArtifactPutPayload.Bytes return it.
+	NoSidecar bool
+
 	// AckEvery is the number of events for each acknowledgement, or half of the window
 	// (Session.Capabilities.AckWindow) if that is less. 0: only Client.Ack acknowledges.
 	// Capabilities.AckWindow requests a window.

@@ -98,10 +98,14 @@ func (o *outbox) putNow(env *arcp.Envelope) {
 	}
 }
 
-// add adds a frame to the buffer. r is its request; nil: none.
+// add adds a frame to the buffer, and the binary frame of the envelope. r is their request; nil: none.
 func (o *outbox) add(env *arcp.Envelope, r *request) {
 	o.buf = env.Append(o.buf)
 	o.frames = append(o.frames, frame{len(o.buf), r})
+	if env.Sidecar != nil {
+		o.buf = env.AppendSidecar(o.buf)
+		o.frames = append(o.frames, frame{len(o.buf), r})
+	}
 	if r != nil {
 		r.buffered = true
 	}
@@ -123,15 +127,19 @@ func (o *outbox) answered(id arcp.MessageID) {
 	}
 }
 
-// withdraw removes the frame of a request from the buffer.
+// withdraw removes the frames of a request from the buffer.
 func (o *outbox) withdraw(r *request) {
 	i := slices.IndexFunc(o.frames, func(f frame) bool { return f.request == r })
-	start, end := 0, o.frames[i].end
+	after := i + 1
+	for after < len(o.frames) && o.frames[after].request == r {
+		after++ // its binary frame
+	}
+	start, end := 0, o.frames[after-1].end
 	if i > 0 {
 		start = o.frames[i-1].end
 	}
 	o.buf = slices.Delete(o.buf, start, end)
-	o.frames = slices.Delete(o.frames, i, i+1)
+	o.frames = slices.Delete(o.frames, i, after)
 	for j := range o.frames[i:] {
 		o.frames[i+j].end -= end - start
 	}
@@ -269,7 +277,7 @@ func (o *outbox) run(conn transport.Conn, stopc <-chan struct{}, ackFrame func(s
 func (b *batch) write(conn transport.Conn) error {
 	start := 0
 	for _, f := range b.frames {
-		if err := conn.Write(b.buf[start:f.end]); err != nil {
+		if err := writeFrame(conn, b.buf[start:f.end]); err != nil {
 			return err
 		}
 		start = f.end

@@ -42,7 +42,7 @@ func (q *queue) push(env *arcp.Envelope) bool {
 	if q.end != nil || q.full != nil {
 		return true
 	}
-	size := len(env.Payload) + len(env.Extensions)
+	size := memoryOf(env)
 	if q.count == q.maxCount || q.bytes+size > q.maxBytes && q.count > 0 {
 		q.full = ErrEventBufferFull
 		q.ring, q.head, q.count, q.bytes = nil, 0, 0, 0
@@ -58,7 +58,7 @@ func (q *queue) push(env *arcp.Envelope) bool {
 func (q *queue) pushDropOldest(env *arcp.Envelope) (dropped bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	size := len(env.Payload) + len(env.Extensions)
+	size := memoryOf(env)
 	for q.count > 0 && (q.count == q.maxCount || q.bytes+size > q.maxBytes) {
 		q.remove()
 		dropped = true
@@ -91,7 +91,7 @@ func (q *queue) remove() arcp.Envelope {
 	q.ring[q.head] = arcp.Envelope{}
 	q.head = (q.head + 1) % len(q.ring)
 	q.count--
-	q.bytes -= len(env.Payload) + len(env.Extensions)
+	q.bytes -= memoryOf(&env)
 	return env
 }
 

@@ -96,6 +96,9 @@ func (st *Stream) chunk(ev *Event) ([]byte, error) {
 		return nil, fmt.Errorf("chunk %d comes instead of chunk %d", p.Sequence, st.Chunks)
 	}
 	st.Chunks = p.Sequence + 1
+	if p.Encoding == arcp.EncodingSidecar {
+		return p.Bytes(arcp.StreamBinary)
+	}
 	if p.Data.Kind() != '"' {
 		return p.Data, nil
 	}

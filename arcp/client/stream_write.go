@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -73,8 +72,7 @@ func (w *StreamWriter) Write(p []byte) (n int, err error) {
 	switch w.kind {
 	case arcp.StreamBinary:
 		for part := range slices.Chunk(p, maxSentChunk) {
-			data := arcp.AppendString(nil, base64.StdEncoding.EncodeToString(part))
-			if err := w.chunk(arcp.StreamChunkPayload{Data: data, Encoding: "base64"}); err != nil {
+			if err := w.chunk(binaryChunk(w.job.c, part)); err != nil {
 				return n, err
 			}
 			n += len(part)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"hash"
@@ -34,7 +33,7 @@ func (call *WorkerCall) PutArtifact(ctx context.Context, p PutArtifactParams) (a
 	case len(head) > maxInlineArtifact:
 		return call.putChunks(ctx, p, io.MultiReader(bytes.NewReader(head), p.Content))
 	}
-	put := p.message(head)
+	put := sidecarPut(call.w.c, p, head)
 	env, err := call.ask(ctx, arcp.ArtifactPut, put, arcp.ArtifactRef)
 	if err != nil {
 		return arcp.ArtifactObject{}, err
@@ -71,8 +70,7 @@ func (st *WorkerStream) copy(ctx context.Context, content io.Reader) (digest str
 		n, err := io.ReadFull(content, chunk)
 		if n > 0 {
 			sum.Write(chunk[:n]) // never fails
-			data := arcp.AppendString(nil, base64.StdEncoding.EncodeToString(chunk[:n]))
-			if err := st.Chunk(ctx, arcp.StreamChunkPayload{Data: data, Encoding: "base64"}); err != nil {
+			if err := st.Chunk(ctx, binaryChunk(st.call.w.c, chunk[:n])); err != nil {
 				return "", err
 			}
 		}
@@ -134,7 +132,7 @@ func (a *WorkerArtifact) fetch() error {
 	}
 	p, err := arcp.DecodePayload[arcp.ArtifactPutPayload](&env)
 	if err == nil {
-		a.part, err = base64.StdEncoding.DecodeString(p.Data)
+		a.part, err = p.Bytes()
 	}
 	if want := min(workerChunk, p.Size-a.at); err == nil && uint64(len(a.part)) != want {
 		err = fmt.Errorf("%d bytes at offset %d, want %d", len(a.part), a.at, want)

@@ -192,6 +192,7 @@ func (call *WorkerCall) OpenStream(ctx context.Context, p arcp.StreamOpenPayload
 // Chunk appends a chunk and numbers it. It returns when the runtime has taken the chunk, for which it may
 // wait while a client slows the stream.
 func (st *WorkerStream) Chunk(ctx context.Context, p arcp.StreamChunkPayload) error {
+	p = withSidecar(st.call.w.c, p)
 	p.Sequence = st.next
 	if _, err := st.send(ctx, arcp.StreamChunk, p); err != nil {
 		return err

@@ -55,6 +55,7 @@ func (p *eventPrinter) event(env *arcp.Envelope) {
 	switch {
 	case p.w == nil:
 	case p.json:
+		env.Inline()
 		_, _ = p.w.Write(append(env.Append(nil), '\n')) // a closed standard output is reported by the next write
 	case p.bar != nil && env.Type == arcp.JobProgress:
 		p.bar.show(payload[arcp.JobProgressPayload](env))

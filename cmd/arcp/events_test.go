@@ -131,6 +131,18 @@ func TestResultIsPrintedAsJSON(t *testing.T) {
 	}
 }
 
+// A chunk whose content came in a binary frame is printed with its content.
+func TestBinaryChunkIsPrintedInBase64(t *testing.T) {
+	var out bytes.Buffer
+	p := eventPrinter{w: &out, json: true}
+	env := arcp.Frame(arcp.StreamChunk, arcp.StreamChunkPayload{Encoding: arcp.EncodingSidecar, Size: 2, Sidecar: []byte{0xff, 0}})
+	env.StreamID = "str_1"
+	p.event(&env)
+	if want := `"payload":{"sequence":0,"data":"/wA=","encoding":"base64","size":2}}`; !strings.Contains(out.String(), want) {
+		t.Errorf("the chunk is printed as %s, want %s", out.String(), want)
+	}
+}
+
 func TestExitCodeOf(t *testing.T) {
 	remote := func(code arcp.Code) error { return &client.RemoteError{Code: code} }
 	for _, c := range []struct {

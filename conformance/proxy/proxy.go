@@ -38,6 +38,11 @@ type BinaryWriter interface {
 	WriteBinary(data []byte) error
 }
 
+// BinaryReader is a connection that can also read binary frames.
+type BinaryReader interface {
+	Binary() bool // the frame that Read returned last is binary
+}
+
 // Wrap returns conn with the fault f.
 func Wrap(conn transport.Conn, f Fault) transport.Conn { return f.Begin()(conn) }
 
@@ -54,6 +59,7 @@ type proxied struct {
 	transport.Conn
 	rewriter rewriter
 	ready    []frame // frames that the client has not read yet
+	binary   bool    // the frame that Read returned last is binary
 }
 
 func (p *proxied) Read() ([]byte, error) {
@@ -64,7 +70,7 @@ func (p *proxied) Read() ([]byte, error) {
 		}
 		switch {
 		case err == nil:
-			p.ready = apply(p.rewriter.in, parse(text))
+			p.ready = apply(p.rewriter.in, p.parse(text))
 		case p.rewriter.afterEnd != nil:
 			p.ready = p.rewriter.afterEnd()
 		}
@@ -74,8 +80,20 @@ func (p *proxied) Read() ([]byte, error) {
 	}
 	next := p.ready[0]
 	p.ready = p.ready[1:]
+	p.binary = next.binary
 	return next.text, nil
 }
+
+// parse returns the frame that was read last.
+func (p *proxied) parse(text []byte) frame {
+	if b, ok := p.Conn.(BinaryReader); ok && b.Binary() {
+		return frame{text: bytes.Clone(text), binary: true}
+	}
+	return parse(text)
+}
+
+// Binary implements BinaryReader.
+func (p *proxied) Binary() bool { return p.binary }
 
 func (p *proxied) replaceEnd(err error) error {
 	if p.rewriter.end == nil {

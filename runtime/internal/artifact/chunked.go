@@ -41,16 +41,31 @@ func Decode(data string) ([]byte, error) {
 	return content, nil
 }
 
+func errTooLarge() *arcp.Error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, "artifact.put may have at most %d bytes of content", MaxInline)
+}
+
 // DecodeInline decodes the data of artifact.put. The error is INVALID_ARGUMENT, also for more than MaxInline
 // bytes.
 func DecodeInline(data string) ([]byte, error) {
-	tooLarge := arcp.Errorf(arcp.CodeInvalidArgument, "artifact.put may have at most %d bytes of content", MaxInline)
 	if base64.StdEncoding.DecodedLen(len(data)) > MaxInline+2 { // at most 2 bytes of padding
-		return nil, tooLarge
+		return nil, errTooLarge()
 	}
 	content, err := Decode(data)
 	if err == nil && len(content) > MaxInline {
-		err = tooLarge
+		err = errTooLarge()
+	}
+	return content, err
+}
+
+// InlineContent returns the content of artifact.put. The errors are those of DecodeInline.
+func InlineContent(p *arcp.ArtifactPutPayload) ([]byte, error) {
+	if p.Encoding != arcp.EncodingSidecar {
+		return DecodeInline(p.Data)
+	}
+	content, err := p.Bytes()
+	if err == nil && len(content) > MaxInline {
+		err = errTooLarge()
 	}
 	return content, err
 }

@@ -62,6 +62,9 @@ type workerFrame struct {
 }
 
 func (wf *workerFrame) run(c *conn, now time.Time) {
+	if !c.output.sidecar {
+		wf.env.Inline()
+	}
 	c.send(now, wf.env)
 	c.output.currentExpected += wf.size
 }

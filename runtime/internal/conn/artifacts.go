@@ -39,9 +39,8 @@ func (cm *commands) putArtifact(_ time.Time, env *arcp.Envelope, p *arcp.Artifac
 		Request:   env.ID,
 		Retain:    retain,
 	}
-	data := p.Data
 	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
-		row, err := c.storeArtifact(ctx, spec, data)
+		row, err := c.storeArtifact(ctx, spec, p)
 		return func(now time.Time) {
 			if err != nil {
 				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "put an artifact"))
@@ -55,8 +54,8 @@ func (cm *commands) putArtifact(_ time.Time, env *arcp.Envelope, p *arcp.Artifac
 }
 
 // storeArtifact stores the content of artifact.put.
-func (c *conn) storeArtifact(ctx context.Context, spec artifact.Spec, data string) (artifact.Row, error) {
-	content, err := artifact.DecodeInline(data)
+func (c *conn) storeArtifact(ctx context.Context, spec artifact.Spec, p *arcp.ArtifactPutPayload) (artifact.Row, error) {
+	content, err := artifact.InlineContent(p)
 	if err != nil {
 		return artifact.Row{}, err
 	}
@@ -70,7 +69,7 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 		c.refuseID(now, env, "artifact_id", arcp.ArtifactPrefix)
 		return nil
 	}
-	identity := c.principal.identity
+	identity, sidecar := c.principal.identity, c.output.sidecar
 	redirects := c.machine.Has(arcp.FeatureArtifactRedirect) && !isPart(p)
 	c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
 		if redirects {
@@ -78,7 +77,7 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 				return func(now time.Time) { c.reply(now, env.ID, arcp.ArtifactRef, ref) }
 			}
 		}
-		answer, err := readArtifact(c.srv.opts.Artifacts.Store, identity.Principal, p)
+		answer, err := readArtifact(c.srv.opts.Artifacts.Store, identity.Principal, p, sidecar)
 		return func(now time.Time) {
 			if err != nil {
 				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "fetch an artifact"))
@@ -115,8 +114,9 @@ func (s *Server) linkArtifact(identity auth.Identity, id arcp.ArtifactID) *arcp.
 	return &arcp.ArtifactRefPayload{Artifact: object, ArtifactObject: object, RedirectURI: uri.Reveal()}
 }
 
-// readArtifact reads an artifact, or a part of it, and returns the payload of the answer.
-func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactFetchPayload) (arcp.Raw, error) {
+// readArtifact reads an artifact, or a part of it, and returns the payload of the answer. sidecar reports that the
+// content goes in a binary frame.
+func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactFetchPayload, sidecar bool) (any, error) {
 	var row artifact.Row
 	var content []byte
 	var err error
@@ -133,6 +133,9 @@ func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactF
 	answer := arcp.ArtifactPutPayload{MediaType: row.MediaType, SHA256: row.SHA256}
 	if part {
 		answer.Size = uint64(row.Size)
+	}
+	if sidecar {
+		return sidecarAnswer(answer, content), nil
 	}
 	return withContent(&answer, content)
 }

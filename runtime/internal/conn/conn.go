@@ -78,7 +78,7 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	c.unanswered.wake, c.unanswered.onDone = wake, c.unanswered.done
 	c.tasks.pool, c.tasks.inbox = srv.opts.Pool, &c.inbox
 	c.tasks.connected, c.tasks.disconnect = context.WithCancel(context.Background())
-	c.machine = machine.New(now, srv.machineConfig(), c.id)
+	c.machine = machine.New(now, srv.machineConfig(hasBinary(tc)), c.id)
 	c.bindParts()
 	c.handshake.startedAt = now
 	c.output.outbox = newOutbox(tc, srv.opts.Pool, wake, c.ack.position.wrote)
@@ -178,6 +178,9 @@ func (c *conn) receive(now time.Time, in inbound) {
 			break
 		}
 		c.keepalive.stop() // the client cannot answer
+	case in.fault != nil:
+		c.refuseSidecar(now, in.fault)
+		c.perform(now)
 	case in.bad != nil:
 		c.machine.Malformed(in.bad)
 		c.perform(now)

@@ -105,7 +105,7 @@ func (c *conn) useDraft(codec *draft.ServerCodec) {
 			codec.SetProfile(profile)
 		}
 	}
-	c.machine = machine.NewDraft(c.handshake.startedAt, c.srv.machineConfig(), c.id)
+	c.machine = machine.NewDraft(c.handshake.startedAt, c.srv.machineConfig(false), c.id)
 }
 
 // refuseFrame answers a frame that the codec does not accept. Only a frame that is no envelope, or the
@@ -154,14 +154,24 @@ func (d *rfcDialect) append(_ time.Time, env *arcp.Envelope) error {
 func (d *rfcDialect) appendEvent(item eventlog.Item) {
 	b := d.output.batch()
 	start := len(b.data)
-	head := d.output.head
+	head, event := d.output.head, item.Event
+	var chunk binaryChunk
+	split := false
+	if d.output.sidecar {
+		if chunk, split = splitChunk(event); split {
+			event = chunk.event
+		}
+	}
 	if item.Forwarded {
 		b.data, head = d.follows.appendForwarded(append(b.data, head...), item.Event), nil
 	}
-	b.data = store.AppendFrame(b.data, head, item.Seq, item.CorrelationID, item.Event)
+	b.data = store.AppendFrame(b.data, head, item.Seq, item.CorrelationID, event)
 	if !item.Forwarded {
 		b.data = d.srv.secrets.appendValues(b.data, item.Event)
 	}
 	b.ends = append(b.ends, len(b.data))
+	if split {
+		b.appendSidecar(chunk)
+	}
 	d.output.counts.add(item.Event.Type, len(b.data)-start)
 }

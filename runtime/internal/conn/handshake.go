@@ -206,6 +206,7 @@ func (h *handshake) completeSession(now time.Time, row store.Session, token auth
 func (h *handshake) accept(now time.Time) {
 	h.c.output.head = store.FrameHead(h.c.machine.Version(), h.c.id)
 	h.c.tc.SetReadLimit(h.c.srv.opts.MaxFrame)
+	h.c.acceptSidecars()
 	h.c.keepalive.begin(now)
 	h.c.principal.updateActor()
 	h.c.catalog.shown = h.c.session.Catalog(h.c.principal.trust())

@@ -30,6 +30,7 @@ const (
 type inbox struct {
 	wake       func()                         // wakes the loop
 	ackSession atomic.Pointer[arcp.SessionID] // nil: acknowledgements are not coalesced
+	sidecar    atomic.Bool                    // the session has negotiated binary frames, and the connection has them
 
 	mu      sync.Mutex
 	space   sync.Cond // uses mu; signals that frames were taken
@@ -44,11 +45,12 @@ type inbox struct {
 	next  int       // index in taken of the first frame that is not handled
 }
 
-// inbound is a result of reading from the transport: env, bad, refused or err is set.
+// inbound is a result of reading from the transport: env, bad, refused, fault or err is set.
 type inbound struct {
 	env     *arcp.Envelope
 	bad     *arcp.EncodingError // the frame cannot be decoded
 	refused *draft.Refusal      // the codec does not accept the frame
+	fault   *sidecarFault       // of a binary frame, or of the message that announces it
 	err     error               // the reader has ended
 	size    int
 	codec   *draft.ServerCodec // with the first frame of a connection in the draft dialect
@@ -70,14 +72,27 @@ func (b *inbox) init(wake func()) {
 // the reader calls it.
 func (b *inbox) readFrames(tc transport.Conn) {
 	var d decoder
+	pairs := newSidecarReader(tc)
 	for {
 		frame, err := tc.Read()
+		binary := err == nil && pairs.isBinary()
+		if binary || pairs.held != nil {
+			if in, ok := pairs.resolve(frame, binary, err); ok && !b.put(in) {
+				return
+			}
+		}
+		if binary {
+			continue
+		}
 		if err == nil && b.putAck(&d, frame) {
 			continue
 		}
 		in := inbound{err: err, size: len(frame)}
 		if err == nil {
 			d.decode(&in, frame)
+		}
+		if b.sidecar.Load() && pairs.hold(in) {
+			continue
 		}
 		if err != nil && !halfClosed(tc, err) {
 			b.post(readerEnded{})

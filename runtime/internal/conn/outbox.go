@@ -43,6 +43,7 @@ func (b *batch) recycle() {
 type outbox struct {
 	conn transport.Conn
 	try  transport.TryFlusher // conn; nil: it cannot send without waiting
+	bin  transport.BinaryConn // conn; nil: it has no binary frames
 	pool *pool.Pool
 	wake func()           // wakes the loop: there is room, or the writer has failed
 	sent func(seq uint64) // called with the event_seq of the last written event
@@ -60,6 +61,7 @@ func newOutbox(conn transport.Conn, p *pool.Pool, wake func(), sent func(seq uin
 	o := &outbox{conn: conn, pool: p, wake: wake, sent: sent}
 	o.idle.L = &o.mu
 	o.try, _ = conn.(transport.TryFlusher)
+	o.bin, _ = conn.(transport.BinaryConn)
 	return o
 }
 
@@ -204,7 +206,7 @@ func (o *outbox) send(b *batch) error {
 func (o *outbox) appendFrames(b *batch) error {
 	start := 0
 	for _, end := range b.ends {
-		if err := o.conn.Write(b.data[start:end]); err != nil {
+		if err := o.writeFrame(b.data[start:end]); err != nil {
 			return err
 		}
 		start = end

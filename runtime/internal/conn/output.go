@@ -17,6 +17,7 @@ type output struct {
 	codec           *draft.ServerCodec // makes the frames of draftDialect; nil: the connection speaks the RFC's dialect
 	event           *draft.Event       // reused for the events that codec encodes; nil: none yet
 	counts          frameCounts
+	sidecar         bool // the session has negotiated binary frames, and the connection has them
 }
 
 // batch returns the batch of this turn to append frames to.
@@ -35,7 +36,7 @@ func (o *output) dropEmptyBatch() {
 	}
 }
 
-// append appends the frame of an envelope to the batch. It mints the id, unless the envelope is a
+// append appends the frames of an envelope to the batch: its binary frame, if any, is the second. It mints the id, unless the envelope is a
 // repeated dispatch, which has its id already.
 func (o *output) append(env *arcp.Envelope) {
 	if env.ID == "" {
@@ -45,6 +46,10 @@ func (o *output) append(env *arcp.Envelope) {
 	start := len(b.data)
 	b.data = env.Append(b.data)
 	b.ends = append(b.ends, len(b.data))
+	if env.Sidecar != nil {
+		b.data = env.AppendSidecar(b.data)
+		b.ends = append(b.ends, len(b.data))
+	}
 	o.counts.add(env.Type, len(b.data)-start)
 }
 

@@ -107,6 +107,7 @@ func members(t reflect.Type) (list []member) {
 			ft = ft.Elem()
 		}
 		switch {
+		case name == "-":
 		case f.Anonymous:
 			list = append(list, members(ft)...)
 		case ft == reflect.TypeFor[arcp.Raw]():

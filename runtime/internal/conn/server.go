@@ -34,15 +34,14 @@ import (
 
 // Server serves any number of connections. Its methods may be called by any goroutine.
 type Server struct {
-	opts            Options
-	authConfig      machine.Config // of new connections while credentials are required
-	anonymousConfig machine.Config // of new connections while anonymous clients are accepted
-	toolsNotifier   toolsNotifier
-	limiters        principalLimiters
-	secrets         frameSecrets
-	inventory       inventoryBound
-	gate            *transport.Gate
-	gateLog         zerolog.Logger // sampled: refused connections
+	opts           Options
+	machineConfigs machineConfigs
+	toolsNotifier  toolsNotifier
+	limiters       principalLimiters
+	secrets        frameSecrets
+	inventory      inventoryBound
+	gate           *transport.Gate
+	gateLog        zerolog.Logger // sampled: refused connections
 
 	mu       sync.Mutex
 	limits   Limits
@@ -128,7 +127,7 @@ func NewServer(o Options) *Server {
 	s.gateLog = o.Logger.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
 	s.gate = transport.NewGate(o.Limits.Connections, s.logRefusedConnection)
 	s.toolsNotifier.srv = s
-	s.authConfig, s.anonymousConfig = s.newMachineConfig(false), s.newMachineConfig(true)
+	s.machineConfigs = s.newMachineConfigs()
 	return s
 }
 
@@ -188,16 +187,9 @@ func (s *Server) connections() []*conn {
 // ToolsChanged makes the connections compare their catalogs soon. It does not block.
 func (s *Server) ToolsChanged(generation uint64) { s.toolsNotifier.changed(generation) }
 
-// machineConfig returns the configuration of the machine of a new connection.
-func (s *Server) machineConfig() *machine.Config {
-	if s.opts.Auth.Offers(auth.None) {
-		return &s.anonymousConfig
-	}
-	return &s.authConfig
-}
-
-// newMachineConfig returns the times and the capabilities that the runtime offers.
-func (s *Server) newMachineConfig(anonymous bool) machine.Config {
+// newMachineConfig returns the times and the capabilities that the runtime offers. sidecar is of
+// connections with binary frames.
+func (s *Server) newMachineConfig(anonymous, sidecar bool) machine.Config {
 	recovery := "fail"
 	if s.opts.HeartbeatBlock {
 		recovery = "block"
@@ -212,6 +204,7 @@ func (s *Server) newMachineConfig(anonymous bool) machine.Config {
 				arcp.FeatureCheckpoints: true, arcp.FeatureStreaming: true, arcp.FeatureSubscriptions: true, arcp.FeatureHumanInput: true,
 				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureArtifacts: true, arcp.FeatureExecutes: true,
 				arcp.FeatureMetrics:                true,
+				arcp.FeatureBinaryStreams:          sidecar,
 				arcp.FeatureScheduledJobs:          true,
 				arcp.FeatureArtifactRedirect:       s.opts.Artifacts.Links != nil,
 				arcp.FeatureProvisionedCredentials: s.opts.Provisions},
@@ -221,7 +214,7 @@ func (s *Server) newMachineConfig(anonymous bool) machine.Config {
 				DefaultSeconds: uint64(artifact.DefaultRetention / time.Second),
 				MaxSeconds:     uint64(artifact.MaxRetention / time.Second),
 			},
-			BinaryEncoding: []string{"base64"}, Extensions: []string{}, Encodings: []string{"json"},
+			BinaryEncoding: binaryEncodings(sidecar), Extensions: []string{}, Encodings: []string{"json"},
 			Features: []string{"heartbeat", "ack", "list_jobs", "subscribe", "progress", "result_chunk", "agent_versions", "refresh", "executes",
 				"lease_expires_at", "cost.budget", "model.use"},
 		},

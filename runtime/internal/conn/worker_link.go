@@ -53,7 +53,7 @@ func (wl *workerLink) Expect(bytes int) { wl.c.output.outbox.expect(bytes) }
 
 // Deliver sends an expected envelope to the worker.
 func (wl *workerLink) Deliver(env arcp.Envelope) {
-	wl.c.inbox.post(&workerFrame{env, len(env.Payload)})
+	wl.c.inbox.post(&workerFrame{env, len(env.Payload) + len(env.Sidecar)})
 }
 
 // Queued returns the bytes that wait for the worker, including expected ones.
@@ -68,7 +68,7 @@ func (wl *workerLink) Registered() {
 
 // receive passes a message about a job that the session executes to the pool.
 func (wl *workerLink) receive(now time.Time, env *arcp.Envelope) {
-	size := int64(len(env.Payload))
+	size := int64(len(env.Payload) + len(env.Sidecar))
 	wl.frames.Add(1)
 	wl.bytes.Add(size)
 	if err := wl.c.srv.opts.Workers.Receive(wl.c.id, env, func() { wl.handled(size) }); err != nil {

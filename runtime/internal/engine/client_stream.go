@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/base64"
 	"io"
 	"slices"
 	"sync"
@@ -194,16 +193,9 @@ func decodeClientChunk(kind string, p *arcp.StreamChunkPayload) (chunk tool.Clie
 		chunk.Data = slices.Clone(p.Data)
 		return chunk, nil
 	}
-	var text string
-	if arcp.Unmarshal(p.Data, &text) != nil {
-		return chunk, arcp.Errorf(arcp.CodeInvalidArgument, "stream.chunk: the data of a stream of the kind %s is a string", kind)
-	}
-	chunk.Data = []byte(text)
-	if kind == arcp.StreamBinary {
-		var bad error
-		if chunk.Data, bad = base64.StdEncoding.DecodeString(text); bad != nil {
-			return chunk, arcp.Errorf(arcp.CodeInvalidArgument, "stream.chunk: data: %s", bad)
-		}
+	var bad error
+	if chunk.Data, bad = p.Bytes(kind); bad != nil {
+		return chunk, arcp.PayloadError(arcp.StreamChunk, bad)
 	}
 	return chunk, nil
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"io"
 	"strings"
@@ -68,7 +67,7 @@ func (qr questionRelay) putInline(ctx context.Context, p arcp.ArtifactPutPayload
 	if refused != nil {
 		return "", nil, refused
 	}
-	content, err := artifact.DecodeInline(p.Data)
+	content, err := artifact.InlineContent(&p)
 	if err != nil {
 		return "", nil, err
 	}
@@ -98,12 +97,23 @@ func (qr questionRelay) fetchArtifact(ctx context.Context, p arcp.ArtifactFetchP
 		return "", nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the artifact has %d bytes, and a worker is given at most %d at once: fetch parts", object.Size, artifact.MaxInline)
 	}
 	data, err := io.ReadAll(content)
-	return arcp.ArtifactPut, arcp.ArtifactPutPayload{
-		MediaType: object.MediaType,
-		Data:      base64.StdEncoding.EncodeToString(data),
-		SHA256:    object.SHA256,
-	}, err
+	return arcp.ArtifactPut, contentOf(object, data), err
 }
+
+// contentOf returns the payload of artifact.put with content in a binary frame. The connection puts it into the
+// payload if it has no binary frames.
+func contentOf(object arcp.ArtifactObject, data []byte) arcp.ArtifactPutPayload {
+	return arcp.ArtifactPutPayload{
+		MediaType: object.MediaType,
+		SHA256:    object.SHA256,
+		Encoding:  arcp.EncodingSidecar,
+		Length:    uint64(len(data)),
+		Sidecar:   data,
+	}
+}
+
+// bytesOf returns the number of bytes of the content of a message.
+func bytesOf(env *arcp.Envelope) int { return len(env.Payload) + len(env.Sidecar) }
 
 // fetchPart reads at most artifact.MaxChunk bytes of an artifact.
 func fetchPart(object arcp.ArtifactObject, content io.ReadSeeker, p arcp.ArtifactFetchPayload) (arcp.Type, any, error) {
@@ -115,10 +125,7 @@ func fetchPart(object arcp.ArtifactObject, content io.ReadSeeker, p arcp.Artifac
 	if err == nil {
 		_, err = io.ReadFull(content, data)
 	}
-	return arcp.ArtifactPut, arcp.ArtifactPutPayload{
-		MediaType: object.MediaType,
-		Data:      base64.StdEncoding.EncodeToString(data),
-		SHA256:    object.SHA256,
-		Size:      object.Size,
-	}, err
+	part := contentOf(object, data)
+	part.Size = object.Size
+	return arcp.ArtifactPut, part, err
 }

@@ -119,8 +119,8 @@ func onContent[P any](f func(questionRelay, *content, P) error) func(*dispatch, 
 			return err
 		}
 		qr := questionRelay{d}
-		if len(env.Payload) > maxContent {
-			return arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: it may have at most %d", env.Type, len(env.Payload), maxContent)
+		if n := len(env.Payload) + len(env.Sidecar); n > maxContent {
+			return arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: it may have at most %d", env.Type, n, maxContent)
 		}
 		return qr.once(env.ID, func() {
 			c, err := d.contents.get(d.job, env)
@@ -203,21 +203,14 @@ func (c *content) write(p arcp.StreamChunkPayload) error {
 	if c.kind != arcp.StreamText && c.kind != arcp.StreamBinary && c.kind != arcp.StreamThought {
 		return c.stream.WriteJSON(p.Data)
 	}
-	var text string
-	if err := arcp.Unmarshal(p.Data, &text); err != nil {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "stream.chunk: the data of a %s stream is a string", c.kind)
+	data, err := p.Bytes(c.kind)
+	if err != nil {
+		return arcp.PayloadError(arcp.StreamChunk, err)
 	}
 	if c.kind == arcp.StreamThought {
-		return c.stream.WriteThought(tool.Thought{Role: p.Role, Text: text, Redacted: p.Redacted})
+		return c.stream.WriteThought(tool.Thought{Role: p.Role, Text: string(data), Redacted: p.Redacted})
 	}
-	data := []byte(text)
-	if c.kind == arcp.StreamBinary {
-		var err error
-		if data, err = base64.StdEncoding.DecodeString(text); err != nil {
-			return arcp.Errorf(arcp.CodeInvalidArgument, "stream.chunk: data: %s", err)
-		}
-	}
-	_, err := c.stream.Write(data)
+	_, err = c.stream.Write(data)
 	return err
 }
 

@@ -434,7 +434,7 @@ func (d *dispatch) deliver(env arcp.Envelope) (sent bool) {
 // send sends an envelope to the worker, which has a connection, when Pool.mu is unlocked.
 // Called with Pool.mu.
 func (d *dispatch) send(env arcp.Envelope) {
-	d.worker.conn.Expect(len(env.Payload))
+	d.worker.conn.Expect(bytesOf(&env))
 	d.pool.outgoing = append(d.pool.outgoing, delivery{d.worker.conn, env})
 }
 

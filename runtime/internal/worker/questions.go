@@ -43,7 +43,7 @@ type cachedAnswers struct {
 
 func size(answers []arcp.Envelope) (n int) {
 	for i := range answers {
-		n += len(answers[i].Payload)
+		n += bytesOf(&answers[i])
 	}
 	return n
 }
@@ -148,7 +148,7 @@ func (qs *questionSet) end(id arcp.MessageID) {
 // queue queues an answer for a worker that reconnects.
 func (qs *questionSet) queue(env arcp.Envelope) {
 	qs.unsent = append(qs.unsent, env)
-	qs.cache.unsent += len(env.Payload)
+	qs.cache.unsent += bytesOf(&env)
 }
 
 // dequeue removes the queued answers and returns them.
@@ -238,7 +238,7 @@ func (qr questionRelay) replyAbout(to arcp.MessageID, t arcp.Type, job arcp.JobI
 	if qr.ended {
 		return
 	}
-	if n := len(env.Payload); n > smallAnswer && qr.worker.waitingBytes()+n > maxCachedBytes {
+	if n := bytesOf(&env); n > smallAnswer && qr.worker.waitingBytes()+n > maxCachedBytes {
 		env = unreadAnswer(t, n)
 	}
 	env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, to

@@ -58,13 +58,9 @@ func (qr questionRelay) openUpload(ctx context.Context, c *content, p arcp.Artif
 // uploadChunk appends a chunk to an artifact. After an error there is no artifact.
 func (qr questionRelay) uploadChunk(c *content, p arcp.StreamChunkPayload) error {
 	err := c.count(p.Sequence)
-	var text string
-	if err == nil && arcp.Unmarshal(p.Data, &text) != nil {
-		err = arcp.Errorf(arcp.CodeInvalidArgument, "stream.chunk: the data of an artifact is a string")
-	}
 	var data []byte
 	if err == nil {
-		data, err = artifact.Decode(text)
+		data, err = uploadData(&p)
 	}
 	if err == nil {
 		err = c.upload.write(data)
@@ -74,6 +70,18 @@ func (qr questionRelay) uploadChunk(c *content, p arcp.StreamChunkPayload) error
 		c.upload.abort(err)
 	}
 	return err
+}
+
+// uploadData returns the content of a chunk of an artifact.
+func uploadData(p *arcp.StreamChunkPayload) ([]byte, error) {
+	if p.Encoding == arcp.EncodingSidecar {
+		return p.Bytes(arcp.StreamBinary)
+	}
+	var text string
+	if arcp.Unmarshal(p.Data, &text) != nil {
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "stream.chunk: the data of an artifact is a string")
+	}
+	return artifact.Decode(text)
 }
 
 // write passes content to Put, and returns the error with which Put has ended.

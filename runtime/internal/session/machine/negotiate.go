@@ -25,6 +25,12 @@ var listed = map[arcp.Feature]bool{
 func negotiate(offer, asked *arcp.Capabilities) negotiation {
 	n := negotiation{listedByClient: offeredAndListed(offer, asked)}
 	for _, f := range arcp.Features {
+		if f == arcp.FeatureBinaryStreams {
+			if negotiatesSidecar(offer, asked) {
+				n.features = append(n.features, f)
+			}
+			continue
+		}
 		if offer.Has(f) && (asked.Has(f) || slices.Contains(asked.Required, string(f))) {
 			n.features = append(n.features, f)
 		}
@@ -35,12 +41,30 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 		}
 	}
 	for _, name := range asked.Required {
-		if !offer.Has(arcp.Feature(name)) && !slices.Contains(offer.Extensions, name) {
-			n.unsupported = name
+		if n.unsupported = n.lacks(offer, name); n.unsupported != "" {
 			break
 		}
 	}
 	return n
+}
+
+// lacks returns a required capability that the runtime lacks, or "". It lacks binary_streams for a client that
+// does not accept binary frames.
+func (n *negotiation) lacks(offer *arcp.Capabilities, required string) string {
+	f := arcp.Feature(required)
+	switch {
+	case f == arcp.FeatureBinaryStreams && offer.Has(f) && !n.has(f):
+		return "binary_streams (the client's binary_encoding must list sidecar)"
+	case offer.Has(f) || slices.Contains(offer.Extensions, required):
+		return ""
+	}
+	return required
+}
+
+// negotiatesSidecar reports whether both sides accept binary frames. The session then has the feature
+// binary_streams, whatever the client's boolean member is.
+func negotiatesSidecar(offer, asked *arcp.Capabilities) bool {
+	return slices.Contains(offer.BinaryEncoding, arcp.EncodingSidecar) && slices.Contains(asked.BinaryEncoding, arcp.EncodingSidecar)
 }
 
 // addListed changes the negotiation for the draft dialect. Each listed feature is a negotiated
