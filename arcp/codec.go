@@ -164,10 +164,39 @@ func appendFloat(dst []byte, f float64) []byte { return jsontext.AppendFloat(dst
 
 // AppendString appends s as a JSON string. Invalid UTF-8 is replaced by U+FFFD.
 func AppendString(dst []byte, s string) []byte {
-	if plainLen(s) == len(s) {
-		dst = append(dst, '"')
-		return append(append(dst, s...), '"')
+	out := append(dst, '"')
+	for rest := s; ; {
+		n := plainLen(rest)
+		out = append(out, rest[:n]...)
+		if n == len(rest) {
+			return append(out, '"')
+		}
+		escape := shortEscape(rest[n])
+		if escape == 0 {
+			return appendQuoted(dst, s)
+		}
+		out, rest = append(out, '\\', escape), rest[n+1:]
 	}
+}
+
+// shortEscape returns the character that follows the backslash in the escape of a common character; 0: there
+// is none.
+func shortEscape(c byte) byte {
+	switch c {
+	case '"', '\\':
+		return c
+	case '\n':
+		return 'n'
+	case '\r':
+		return 'r'
+	case '\t':
+		return 't'
+	}
+	return 0
+}
+
+// appendQuoted is AppendString for any string.
+func appendQuoted(dst []byte, s string) []byte {
 	out, err := jsontext.AppendQuote(dst, s)
 	if err != nil { // s is not valid UTF-8
 		out, _ = jsontext.AppendQuote(dst, strings.ToValidUTF8(s, "\uFFFD"))
