@@ -76,7 +76,7 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "fetch an artifact"))
 				return
 			}
-			c.reply(now, env.ID, arcp.ArtifactPut, answer)
+			c.send(now, arcp.Envelope{Type: arcp.ArtifactPut, CorrelationID: env.ID, Payload: answer})
 		}
 	})
 	return nil
