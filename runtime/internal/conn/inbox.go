@@ -70,6 +70,7 @@ func (b *inbox) init(wake func()) {
 // the reader calls it.
 func (b *inbox) readFrames(tc transport.Conn) {
 	var d decoder
+	owner, _ := tc.(transport.FrameOwner)
 	for {
 		frame, err := tc.Read()
 		if err == nil && b.putAck(&d, frame) {
@@ -77,7 +78,7 @@ func (b *inbox) readFrames(tc transport.Conn) {
 		}
 		in := inbound{err: err, size: len(frame)}
 		if err == nil {
-			d.decode(&in, frame)
+			d.decode(&in, frame, owner != nil && len(frame) > transport.BufferSize && owner.FrameOwned())
 		}
 		if err != nil && !halfClosed(tc, err) {
 			b.post(readerEnded{})
