@@ -32,15 +32,6 @@ const (
 // ErrIdle is the error of an upload without a chunk for UploadIdle.
 var ErrIdle = arcp.Errorf(arcp.CodeDeadlineExceeded, "the upload was idle for %v", UploadIdle)
 
-// Decode decodes the data of a chunk or of a whole artifact. The error is INVALID_ARGUMENT.
-func Decode(data string) ([]byte, error) {
-	content, err := base64.StdEncoding.Strict().DecodeString(data)
-	if err != nil || strings.IndexByte(data, '\n') >= 0 || strings.IndexByte(data, '\r') >= 0 {
-		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "data must be base64 of the standard alphabet, with padding")
-	}
-	return content, nil
-}
-
 // DecodeInline decodes the data of artifact.put. The error is INVALID_ARGUMENT, also for more than MaxInline
 // bytes.
 func DecodeInline(data string) ([]byte, error) {

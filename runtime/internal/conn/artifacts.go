@@ -113,7 +113,7 @@ func withContent(p *arcp.ArtifactPutPayload, content []byte) (arcp.Raw, error) {
 	}
 	at := bytes.Index(raw, []byte(empty)) + len(empty) - 1 // the first one is the member: quotes in strings are escaped
 	out := make([]byte, 0, len(raw)+base64.StdEncoding.EncodedLen(len(content)))
-	out = base64.StdEncoding.AppendEncode(append(out, raw[:at]...), content)
+	out = artifact.AppendBase64(append(out, raw[:at]...), content)
 	return append(out, raw[at:]...), nil
 }
 
