@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"reflect"
 	"strconv"
@@ -371,4 +372,73 @@ func kindName(k jsontext.Kind) string {
 		return "an array"
 	}
 	return "this value"
+}
+
+var errBehindValue = errors.New("more follows the value")
+
+// DecodeAny decodes a JSON value as encoding/json does: the last member of a name counts, and U+FFFD stands
+// for invalid UTF-8. number returns the value for the text of a number. DecodeAny does not copy raw, and
+// examines long strings several times faster.
+func DecodeAny(raw Raw, number func(text string) any) (any, error) {
+	d := anyDecoder{number: number}
+	d.Decoder = jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	v, err := d.value()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.ReadToken(); err != io.EOF {
+		return nil, errBehindValue
+	}
+	return v, nil
+}
+
+type anyDecoder struct {
+	*jsontext.Decoder
+	number func(text string) any
+}
+
+func (d anyDecoder) value() (any, error) {
+	t, err := d.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch t.Kind() {
+	case '{':
+		return d.object()
+	case '[':
+		list := []any{}
+		for d.PeekKind() != ']' {
+			v, err := d.value()
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		_, err := d.ReadToken()
+		return list, err
+	case '"':
+		return t.String(), nil
+	case '0':
+		return d.number(t.String()), nil
+	case 'n':
+		return nil, nil
+	}
+	return t.Bool(), nil
+}
+
+// object decodes an object behind its brace.
+func (d anyDecoder) object() (any, error) {
+	members := make(map[string]any)
+	for d.PeekKind() != '}' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		text := name.String() // before the next token replaces it
+		if members[text], err = d.value(); err != nil {
+			return nil, err
+		}
+	}
+	_, err := d.ReadToken()
+	return members, err
 }
