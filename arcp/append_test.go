@@ -6,8 +6,10 @@ import (
 	"reflect"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	jsonx "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // plainJSON encodes a payload as reflection would, without its AppendJSON.
@@ -84,6 +86,18 @@ func TestAppendStringWritesValidJSON(t *testing.T) {
 	} {
 		if got := string(AppendString(nil, in)); got != want {
 			t.Errorf("AppendString(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+// AppendString escapes the common characters itself, in the same way as the JSON library.
+func TestAppendStringEscapesAsTheLibrary(t *testing.T) {
+	for c := range utf8.RuneSelf {
+		for _, in := range []string{string(rune(c)), "before" + string(rune(c)) + "and after", "é\n" + string(rune(c)), "\n\t" + string(rune(c))} {
+			want, err := jsontext.AppendQuote([]byte("start"), in)
+			if got := AppendString([]byte("start"), in); err != nil || string(got) != string(want) {
+				t.Errorf("AppendString(%q) = %s, want %s, %v", in, got, want, err)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"reflect"
 	"strconv"
@@ -164,10 +165,39 @@ func appendFloat(dst []byte, f float64) []byte { return jsontext.AppendFloat(dst
 
 // AppendString appends s as a JSON string. Invalid UTF-8 is replaced by U+FFFD.
 func AppendString(dst []byte, s string) []byte {
-	if plainLen(s) == len(s) {
-		dst = append(dst, '"')
-		return append(append(dst, s...), '"')
+	out := append(dst, '"')
+	for rest := s; ; {
+		n := plainLen(rest)
+		out = append(out, rest[:n]...)
+		if n == len(rest) {
+			return append(out, '"')
+		}
+		escape := shortEscape(rest[n])
+		if escape == 0 {
+			return appendQuoted(dst, s)
+		}
+		out, rest = append(out, '\\', escape), rest[n+1:]
 	}
+}
+
+// shortEscape returns the character that follows the backslash in the escape of a common character; 0: there
+// is none.
+func shortEscape(c byte) byte {
+	switch c {
+	case '"', '\\':
+		return c
+	case '\n':
+		return 'n'
+	case '\r':
+		return 'r'
+	case '\t':
+		return 't'
+	}
+	return 0
+}
+
+// appendQuoted is AppendString for any string.
+func appendQuoted(dst []byte, s string) []byte {
 	out, err := jsontext.AppendQuote(dst, s)
 	if err != nil { // s is not valid UTF-8
 		out, _ = jsontext.AppendQuote(dst, strings.ToValidUTF8(s, "\uFFFD"))
@@ -347,4 +377,73 @@ func kindName(k jsontext.Kind) string {
 		return "an array"
 	}
 	return "this value"
+}
+
+var errBehindValue = errors.New("more follows the value")
+
+// DecodeAny decodes a JSON value as encoding/json does: the last member of a name counts, and U+FFFD stands
+// for invalid UTF-8. number returns the value for the text of a number. DecodeAny does not copy raw, and
+// examines long strings several times faster.
+func DecodeAny(raw Raw, number func(text string) any) (any, error) {
+	d := anyDecoder{number: number}
+	d.Decoder = jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	v, err := d.value()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.ReadToken(); err != io.EOF {
+		return nil, errBehindValue
+	}
+	return v, nil
+}
+
+type anyDecoder struct {
+	*jsontext.Decoder
+	number func(text string) any
+}
+
+func (d anyDecoder) value() (any, error) {
+	t, err := d.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch t.Kind() {
+	case '{':
+		return d.object()
+	case '[':
+		list := []any{}
+		for d.PeekKind() != ']' {
+			v, err := d.value()
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		_, err := d.ReadToken()
+		return list, err
+	case '"':
+		return t.String(), nil
+	case '0':
+		return d.number(t.String()), nil
+	case 'n':
+		return nil, nil
+	}
+	return t.Bool(), nil
+}
+
+// object decodes an object behind its brace.
+func (d anyDecoder) object() (any, error) {
+	members := make(map[string]any)
+	for d.PeekKind() != '}' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		text := name.String() // before the next token replaces it
+		if members[text], err = d.value(); err != nil {
+			return nil, err
+		}
+	}
+	_, err := d.ReadToken()
+	return members, err
 }

@@ -20,6 +20,17 @@ import (
 // ignored.
 func Decode(frame []byte) (Envelope, error) { return decode(frame, MaxDepth, false) }
 
+// DecodeOwned is Decode for a frame that belongs to the envelope and that the caller no longer changes. A
+// payload that is most of the frame aliases it.
+func DecodeOwned(frame []byte) (Envelope, error) {
+	env, err := decodeAlias(frame, MaxDepth, false)
+	if 2*len(env.Payload) < len(frame) { // it would retain the frame
+		env.Payload = bytes.Clone(env.Payload)
+	}
+	env.Extensions = bytes.Clone(env.Extensions)
+	return env, err
+}
+
 // DecodeFromRuntime is Decode for frames of a runtime. The limit of the depth is twice MaxDepth,
 // because a runtime forwards events inside other messages.
 func DecodeFromRuntime(frame []byte) (Envelope, error) {
@@ -45,6 +56,13 @@ func (e *Envelope) checkDraft() error {
 }
 
 func decode(frame []byte, depth int, draft bool) (env Envelope, err error) {
+	env, err = decodeAlias(frame, depth, draft)
+	env.Payload, env.Extensions = bytes.Clone(env.Payload), bytes.Clone(env.Extensions)
+	return env, err
+}
+
+// decodeAlias is decode. The payload and the extensions alias frame.
+func decodeAlias(frame []byte, depth int, draft bool) (env Envelope, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(frame, depth)
 	err = env.read(s)
@@ -257,7 +275,7 @@ func readObject(to *Raw, name []byte, value Raw) error {
 	if value[0] != '{' {
 		return wrongKind(name, "an object", value)
 	}
-	*to = bytes.Clone(value)
+	*to = value
 	return nil
 }
 

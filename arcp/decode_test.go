@@ -2,9 +2,12 @@ package arcp_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -249,6 +252,37 @@ func TestOnlyTrueMakesAnExtensionOptional(t *testing.T) {
 		}
 		if got := env.OptionalExtension(); got != want {
 			t.Errorf("extensions %s: OptionalExtension = %v, want %v", ext, got, want)
+		}
+	}
+}
+
+// DecodeOwned decodes as Decode. The payload shares the memory of the frame only if it is most of it.
+func TestDecodeOwned(t *testing.T) {
+	const head = `{"arcp":"1.1","id":"msg_1","type":"ping","timestamp":"2026-01-02T15:04:05Z","session_id":"s",`
+	large := `{"text":"` + strings.Repeat("x", 1000) + `"}`
+	for _, tt := range []struct {
+		rest    string
+		aliases bool
+	}{
+		{`"payload":` + large + `}`, true},
+		{`"extensions":{"a":1},"payload":` + large + `}`, true},
+		{`"extensions":` + large + `,"payload":{"a":1}}`, false},
+		{`"extensions":` + large + `}`, false},
+		{`"payload":{},"payload":{}}`, false},
+		{`"payload":{}`, false},
+	} {
+		frame := []byte(head + tt.rest)
+		want, wantErr := arcp.Decode(frame)
+		got, err := arcp.DecodeOwned(frame)
+		if d := cmp.Diff(want, got); d != "" || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Errorf("%.200s: %v, want %v, %s", frame, err, wantErr, d)
+		}
+		payload, extensions := string(got.Payload), string(got.Extensions)
+		for i := range frame {
+			frame[i] = '-'
+		}
+		if changed := string(got.Payload) != payload; changed != tt.aliases || string(got.Extensions) != extensions {
+			t.Errorf("%.200s: the payload shares memory: %v; the extensions are %s", tt.rest, changed, got.Extensions)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package arcp
 import (
 	"bytes"
 	"slices"
+	"strconv"
 )
 
 // fastDecoder is a payload that decodes its common form without reflection. It returns false for
@@ -51,6 +52,25 @@ func (p *ToolInvokePayload) decodeFast(raw Raw) bool {
 		case "arguments":
 			p.Arguments = value[:len(value):len(value)]
 			return true
+		}
+		return false
+	})
+}
+
+// decodeFast decodes an artifact.put without retain_seconds.
+func (p *ArtifactPutPayload) decodeFast(raw Raw) bool {
+	return EachMember(raw, func(name []byte, value Raw) bool {
+		switch string(name) {
+		case "media_type":
+			return setUnescaped(&p.MediaType, value)
+		case "data":
+			return setUnescaped(&p.Data, value)
+		case "sha256":
+			return setUnescaped(&p.SHA256, value)
+		case "size":
+			size, err := strconv.ParseUint(string(value), 10, 64)
+			p.Size = size
+			return err == nil
 		}
 		return false
 	})

@@ -53,6 +53,25 @@ func TestFastDecodeAgreesWithReflection(t *testing.T) {
 	} {
 		agree[JobAcceptedPayload](t, tt.raw, tt.quick)
 	}
+	for _, tt := range []struct {
+		raw   string
+		quick bool
+	}{
+		{`{"media_type":"text/plain","data":"aGVsbG8=","sha256":"00ff"}`, true},
+		{`{"data":"","media_type":"a/b","size":18446744073709551615}`, true},
+		{`{"data":"aGVsbG8\u003d","media_type":"a/b"}`, false},
+		{`{"data":null,"media_type":"a/b"}`, false},
+		{`{"data":"","media_type":"a/b","retain_seconds":7}`, false},
+		{`{"data":"","media_type":"a/b","other":{"size":7}}`, false},
+	} {
+		agree[ArtifactPutPayload](t, tt.raw, tt.quick)
+	}
+	var p ArtifactPutPayload
+	for _, size := range []string{"-1", "1e3", "18446744073709551616", `"7"`} {
+		if p.decodeFast(Raw(`{"size":` + size + `}`)) {
+			t.Errorf("size %s is read fast", size)
+		}
+	}
 }
 
 func agree[T any](t *testing.T, raw string, quick bool) {

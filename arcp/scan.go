@@ -248,17 +248,17 @@ const (
 )
 
 // plainLen returns the length of the prefix of p that is ASCII without control characters, quotes and
-// backslashes. It tests eight bytes at once: the lowest bit set in stop marks the first other byte.
+// backslashes. It tests 32 and then eight bytes at once: the lowest bit set by stopBits marks the first other
+// byte.
 func plainLen[T string | []byte](p T) int {
 	n := 0
+	for ; len(p) >= 32; n, p = n+32, p[32:] {
+		if stopBits(load64(p))|stopBits(load64(p[8:]))|stopBits(load64(p[16:]))|stopBits(load64(p[24:])) != 0 {
+			break
+		}
+	}
 	for ; len(p) >= 8; n, p = n+8, p[8:] {
-		w := uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 |
-			uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
-		quote, slash := w^('"'*everyByte), w^('\\'*everyByte)
-		stop := (w - ' '*everyByte) &^ w
-		stop |= (quote - everyByte) &^ quote
-		stop |= (slash - everyByte) &^ slash
-		if stop = (stop | w) & highBits; stop != 0 {
+		if stop := stopBits(load64(p)); stop != 0 {
 			return n + bits.TrailingZeros64(stop)/8
 		}
 	}
@@ -268,6 +268,23 @@ func plainLen[T string | []byte](p T) int {
 		}
 	}
 	return n + len(p)
+}
+
+// load64 returns the first eight bytes of p, the first one lowest.
+func load64[T string | []byte](p T) uint64 {
+	_ = p[7]
+	return uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 |
+		uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
+}
+
+// stopBits returns a word whose lowest bit is the high bit of the first byte of w that is not plain; 0: all
+// are plain.
+func stopBits(w uint64) uint64 {
+	quote, slash := w^('"'*everyByte), w^('\\'*everyByte)
+	stop := (w - ' '*everyByte) &^ w
+	stop |= (quote - everyByte) &^ quote
+	stop |= (slash - everyByte) &^ slash
+	return (stop | w) & highBits
 }
 
 // str scans a string from its opening quote.

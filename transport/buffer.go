@@ -43,3 +43,15 @@ func appendBuffer(dst, p []byte) []byte {
 	}
 	return longer
 }
+
+// growFrame makes room for n more bytes of a frame above BufferSize, or for a part of them: no more than four
+// times the bytes that the peer has sent.
+func growFrame(frame []byte, n int) []byte {
+	if len(frame) < cap(frame) {
+		return frame
+	}
+	longer := make([]byte, len(frame), len(frame)+min(n, 4*len(frame)))
+	copy(longer, frame)
+	putBuffer(frame)
+	return longer
+}

@@ -32,6 +32,12 @@ type source interface {
 	interrupt()
 }
 
+// intoSource is a source that can receive into memory of the caller.
+type intoSource interface {
+	// receiveInto waits for bytes and returns their number, at least 1 and at most len(p).
+	receiveInto(p []byte) (n int, err error)
+}
+
 // wire is a byte stream below a connection.
 type wire interface {
 	source
@@ -104,13 +110,38 @@ func (c *core) fill() error {
 	}
 	c.wire.release()
 	p, err := c.wire.receive()
+	c.rest = p
+	return c.received(err)
+}
+
+// received records the result of a receive, and returns its error.
+func (c *core) received(err error) error {
 	if err != nil {
 		c.inputEnded = err == io.EOF || errors.Is(err, syscall.ECONNRESET)
 		return err
 	}
-	c.rest = p
 	c.sawPeer()
 	return nil
+}
+
+// appendReceived appends at least 1 and at most n received bytes to frameBuffer, and returns them in it. The
+// bytes of a frame above BufferSize are received there, if the wire can do that. The caller holds reading.
+func (c *core) appendReceived(n int) ([]byte, error) {
+	start := len(c.frameBuffer)
+	if into, ok := c.wire.(intoSource); ok && start >= BufferSize && len(c.rest) == 0 {
+		c.wire.release()
+		c.frameBuffer = growFrame(c.frameBuffer, n)
+		p := c.frameBuffer[start:min(start+n, cap(c.frameBuffer))]
+		got, err := into.receiveInto(p)
+		c.frameBuffer = c.frameBuffer[:start+got]
+		return p[:got], c.received(err)
+	}
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	part := c.rest[:min(n, len(c.rest))]
+	c.frameBuffer, c.rest = appendBuffer(c.frameBuffer, part), c.rest[len(part):]
+	return c.frameBuffer[start:], nil
 }
 
 // releaseFrame ends the use of the frame returned by Read. The caller holds reading.

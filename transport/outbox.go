@@ -27,7 +27,7 @@ type sink interface {
 	send(p []byte, timeout time.Duration) (waited bool, err error)
 }
 
-// trySink is a sink that can send without waiting.
+// trySink is a sink that can send without waiting. It does not read the bytes after a send has returned.
 type trySink interface {
 	// trySend sends as many bytes of p as it can at once, and returns their number. Calls must not
 	// overlap with each other and with send.
@@ -131,11 +131,25 @@ func (o *outbox) overflow(f outFrame) error {
 		if err := o.sendNow(p); err != nil {
 			return err
 		}
+		if err := o.sendBody(&f); err != nil {
+			return err
+		}
 		if f.size() == 0 {
 			putBuffer(p)
 			return nil
 		}
 	}
+}
+
+// sendBody sends the rest of a body that is not masked without copying it. Only a trySink never reads the
+// bytes of a send that has returned. The caller has the turn.
+func (o *outbox) sendBody(f *outFrame) error {
+	if _, ok := o.sink.(trySink); !ok || f.mask != noMask {
+		return nil
+	}
+	p := f.body
+	f.body = nil
+	return o.sendNow(p)
 }
 
 func (o *outbox) append(f outFrame) error {

@@ -30,8 +30,9 @@ type polledReader struct {
 	raw  syscall.RawConn
 	try  func(fd uintptr) bool // the method value tryRead, allocated once
 
-	p   []byte // the last received bytes
-	err error
+	p    []byte // the last received bytes
+	into []byte // memory of the caller for the next bytes; nil: a buffer
+	err  error
 }
 
 func (pr *polledReader) init(f polled) (err error) {
@@ -54,8 +55,29 @@ func (pr *polledReader) receive() ([]byte, error) {
 	return nil, io.EOF
 }
 
+// receiveInto implements intoSource.
+func (pr *polledReader) receiveInto(p []byte) (n int, err error) {
+	pr.into = p
+	err = pr.raw.Read(pr.try)
+	n, pr.into, pr.p = len(pr.p), nil, nil
+	switch {
+	case err != nil:
+		return 0, err
+	case n > 0:
+		return n, nil
+	case pr.err != nil:
+		return 0, os.NewSyscallError("read", pr.err)
+	}
+	return 0, io.EOF
+}
+
 // tryRead returns false when nothing can be read yet.
 func (pr *polledReader) tryRead(fd uintptr) bool {
+	if pr.into != nil {
+		n, err := retry(syscall.Read, fd, pr.into)
+		pr.p, pr.err = pr.into[:max(n, 0)], err
+		return err != syscall.EAGAIN
+	}
 	b := getBuffer()
 	n, err := retry(syscall.Read, fd, b[:])
 	if err == syscall.EAGAIN {

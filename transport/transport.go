@@ -61,6 +61,13 @@ type Bufferer interface {
 	Buffered() bool
 }
 
+// FrameOwner is an optional interface of Conns.
+type FrameOwner interface {
+	// FrameOwned reports whether the last frame of Read stays valid after the next Read, as large frames
+	// do: it belongs to the caller. It must not be called during Read.
+	FrameOwned() bool
+}
+
 // TryFlusher is an optional interface of Conns.
 type TryFlusher interface {
 	// TryFlush sends the buffered bytes if all of them can be sent without waiting. It reports

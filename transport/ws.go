@@ -349,15 +349,21 @@ func (c *wsConn) payload(h ws.Header) error {
 		return nil
 	}
 	for done := 0; done < n; {
-		if err := c.fill(); err != nil {
+		part, err := c.appendReceived(n - done)
+		if err != nil {
 			return err
 		}
-		part := c.rest[:min(n-done, len(c.rest))]
 		unmask(part, h, done)
-		c.frameBuffer, c.rest = appendBuffer(c.frameBuffer, part), c.rest[len(part):]
 		done += len(part)
 	}
 	return nil
+}
+
+// FrameOwned implements FrameOwner. Memory above BufferSize is not used again.
+func (c *wsConn) FrameOwned() bool {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	return cap(c.frameBuffer) > BufferSize
 }
 
 // unmask unmasks the part of a payload at offset.

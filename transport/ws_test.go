@@ -1,10 +1,12 @@
 package transport_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -409,4 +411,48 @@ func TestCloseDropsFramesBeforeTheAnswer(t *testing.T) {
 	if err := <-read; !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("Read = %v, want %v", err, transport.ErrClosed)
 	}
+}
+
+// Frames around and above the size of a buffer arrive whole. Large ones belong to the reader.
+func TestLargeFramesBelongToTheReader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("listens on sockets: left out with -short")
+	}
+	const limit = 4 << 20
+	server, client := newWSServer(t, httptest.NewServer).dial(t, transport.Limits{ReadLimit: limit})
+	t.Cleanup(func() { client.Abort(); server.Abort() })
+	for _, direction := range [][2]transport.Conn{{client, server}, {server, client}} {
+		from, to := direction[0], direction[1]
+		var last []byte // the frame before, if it belongs to the reader
+		var want string
+		for _, size := range []int{transport.BufferSize - 15, transport.BufferSize, transport.BufferSize + 1, 300_001, 7, limit, limit - 3, 1} {
+			text := randomText(size)
+			sent := make(chan error, 1)
+			go func() { sent <- errors.Join(from.Write(text), from.Flush()) }()
+			got, err := to.Read()
+			if err != nil || !bytes.Equal(got, text) {
+				t.Fatalf("a frame of %d bytes: %d bytes, %v", size, len(got), err)
+			}
+			if err := <-sent; err != nil {
+				t.Fatal(err)
+			}
+			if last != nil && string(last) != want {
+				t.Errorf("the frame before the one of %d bytes has changed", size)
+			}
+			if last = nil; to.(transport.FrameOwner).FrameOwned() {
+				last, want = got, string(text)
+			}
+			if owned := last != nil; owned != (size > transport.BufferSize) {
+				t.Errorf("a frame of %d bytes belongs to the reader: %v", size, owned)
+			}
+		}
+	}
+}
+
+func randomText(n int) []byte {
+	text := make([]byte, n)
+	for i := range text {
+		text[i] = byte('!' + rand.IntN('~'-'!'))
+	}
+	return text
 }

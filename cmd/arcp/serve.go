@@ -325,10 +325,10 @@ func ensureTwoProcs() {
 // heap spends a third of its time on garbage collection. The memory is never written, so it is not resident.
 var gcReserve []byte
 
-// gcReserveBytes returns the size of gcReserve: 64 MiB, or a 32nd of the bound of a store in memory if that is
+// gcReserveBytes returns the size of gcReserve: 32 MiB, or a 32nd of the bound of a store in memory if that is
 // less, because the garbage before a collection is as large as the reserve.
 func (s *server) gcReserveBytes() int64 {
-	const most = 64 << 20
+	const most = 32 << 20
 	if s.values.Text("data") != memory || s.maxData == 0 {
 		return most
 	}

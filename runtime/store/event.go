@@ -66,7 +66,7 @@ type JobContext struct {
 
 // NewEvent encodes an event. The payload must be an encoded JSON object.
 func NewEvent(t arcp.Type, now time.Time, c *JobContext, p arcp.Priority, payload []byte) *Event {
-	b := make([]byte, 0, 192+len(c.JobID)+len(c.TraceID)+len(c.SpanID)+len(payload))
+	b := make([]byte, 0, bodySize(t, c, p, payload))
 	b = append(b, bodyHead+"00000000000000000000000000"...)
 	b = AppendTypeAndTime(b, t, now)
 	b = member(b, "job_id", string(c.JobID))
@@ -80,6 +80,25 @@ func NewEvent(t arcp.Type, now time.Time, c *JobContext, p arcp.Priority, payloa
 	}
 	b = append(append(b, `,"payload":`...), payload...)
 	return &Event{Type: t, Time: now, Body: append(b, '}')}
+}
+
+// bodySize returns the length of the body that NewEvent makes. Escapes in members make the body longer.
+func bodySize(t arcp.Type, c *JobContext, p arcp.Priority, payload []byte) int {
+	n := idEnd + len(`","type":"`) + len(t) + len(`","timestamp":`) + arcp.TimeLen + len(`,"payload":`) + len(payload) + len(`}`)
+	n += memberSize("job_id", string(c.JobID)) + memberSize("trace_id", c.TraceID) + memberSize("span_id", c.SpanID)
+	n += memberSize("parent_span_id", c.ParentSpanID) + memberSize("causation_id", string(c.CausationID))
+	n += memberSize("stream_id", string(c.StreamID))
+	if p != arcp.PriorityNormal {
+		n += memberSize("priority", string(p))
+	}
+	return n
+}
+
+func memberSize(name, value string) int {
+	if value == "" {
+		return 0
+	}
+	return len(`,"":""`) + len(name) + len(value)
 }
 
 // AppendTypeAndTime appends the part of a body between its id and its other members.

@@ -41,3 +41,17 @@ func TestEventMembers(t *testing.T) {
 		}
 	}
 }
+
+// An event is encoded into one piece of memory of its size.
+func TestNewEventAllocatesOnce(t *testing.T) {
+	id := func(prefix string) string { return arcp.NewID(prefix) }
+	c := store.JobContext{JobID: arcp.JobID(id(arcp.JobPrefix)), TraceID: id(""), SpanID: id(""), ParentSpanID: id(""),
+		CausationID: arcp.NewMessageID(), StreamID: arcp.StreamID(id(arcp.StreamPrefix))}
+	payload := make([]byte, 100)
+	allocations := testing.AllocsPerRun(100, func() {
+		store.NewEvent(arcp.StreamChunk, time.Now(), &c, arcp.PriorityCritical, payload)
+	})
+	if allocations != 2 {
+		t.Errorf("%v allocations, want 2: the event and its body", allocations)
+	}
+}

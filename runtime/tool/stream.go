@@ -158,7 +158,8 @@ func nextText(b []byte) (chunk string, read int) {
 }
 
 func (s *Stream) text(chunk string) error {
-	return s.host.Chunk(arcp.StreamChunkPayload{Data: arcp.AppendString(nil, chunk)})
+	data := make([]byte, 0, len(chunk)+len(`""`)+4) // a few escapes
+	return s.host.Chunk(arcp.StreamChunkPayload{Data: arcp.AppendString(data, chunk)})
 }
 
 // WriteJSON appends a chunk with a value to an event, log or metric stream. v is encoded with

@@ -113,7 +113,7 @@ func (noLoader) Load(url string) (any, error) {
 
 // check returns the fault of a value with the first path, or nil.
 func (v *validator) check(raw arcp.Raw) *fault {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	doc, err := decodeValue(raw)
 	if err != nil {
 		return &fault{keyword: "json", want: "must be valid JSON"}
 	}

@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -311,7 +310,8 @@ func (s *Store) Put(ctx context.Context, spec Spec, content []byte) (Row, error)
 	if err != nil {
 		return Row{}, err
 	}
-	if err := u.Copy(ctx, bytes.NewReader(content)); err != nil {
+	if _, err := u.Write(content); err != nil {
+		u.Abort(err)
 		return Row{}, err
 	}
 	return u.put(ctx)

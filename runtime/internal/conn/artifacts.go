@@ -83,7 +83,8 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "fetch an artifact"))
 				return
 			}
-			c.reply(now, env.ID, arcp.ArtifactPut, answer)
+			answer.CorrelationID = env.ID
+			c.send(now, answer)
 		}
 	})
 	return nil
@@ -114,12 +115,11 @@ func (s *Server) linkArtifact(identity auth.Identity, id arcp.ArtifactID) *arcp.
 	return &arcp.ArtifactRefPayload{Artifact: object, ArtifactObject: object, RedirectURI: uri.Reveal()}
 }
 
-// readArtifact reads an artifact, or a part of it, and returns the payload of the answer. sidecar reports that the
-// content goes in a binary frame.
-func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactFetchPayload, sidecar bool) (any, error) {
+// readArtifact reads an artifact, or a part of it, and returns the answer. sidecar reports that the content goes in a
+// binary frame.
+func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactFetchPayload, sidecar bool) (env arcp.Envelope, err error) {
 	var row artifact.Row
 	var content []byte
-	var err error
 	part := isPart(p)
 	if part {
 		length := min(cmp.Or(p.Length, artifact.DefaultChunk), artifact.MaxChunk)
@@ -128,16 +128,18 @@ func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactF
 		row, content, err = artifacts.Inline(principal, p.ArtifactID)
 	}
 	if err != nil {
-		return nil, err
+		return env, err
 	}
 	answer := arcp.ArtifactPutPayload{MediaType: row.MediaType, SHA256: row.SHA256}
 	if part {
 		answer.Size = uint64(row.Size)
 	}
 	if sidecar {
-		return sidecarAnswer(answer, content), nil
+		return arcp.Frame(arcp.ArtifactPut, sidecarAnswer(answer, content)), nil
 	}
-	return withContent(&answer, content)
+	env.Type = arcp.ArtifactPut
+	env.Payload, err = withContent(&answer, content)
+	return env, err
 }
 
 // withContent encodes a payload with content as its data. Base64 has no characters to escape.

@@ -33,15 +33,20 @@ type decoder struct {
 	frames frameDecoder // of the dialect of the first frame; nil: no frame was decoded
 }
 
-// decode sets env, bad or refused of a frame and, with the first frame, codec.
-func (d *decoder) decode(in *inbound, frame []byte) {
+// decode sets env, bad or refused of a frame and, with the first frame, codec. An owned frame belongs to
+// the decoder.
+func (d *decoder) decode(in *inbound, frame []byte, owned bool) {
 	if d.frames == nil {
 		d.frames = rfcDecoder{}
 		if codec, err := draft.NewServerCodec(frame); err == nil {
 			in.codec, d.frames = codec, codec
 		}
 	}
-	env, err := d.frames.Decode(frame)
+	decode := d.frames.Decode
+	if _, rfc := d.frames.(rfcDecoder); rfc && owned {
+		decode = arcp.DecodeOwned
+	}
+	env, err := decode(frame)
 	if err == nil {
 		in.env = new(env)
 		return

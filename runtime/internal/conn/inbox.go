@@ -73,6 +73,7 @@ func (b *inbox) init(wake func()) {
 func (b *inbox) readFrames(tc transport.Conn) {
 	var d decoder
 	pairs := newSidecarReader(tc)
+	owner, _ := tc.(transport.FrameOwner)
 	for {
 		frame, err := tc.Read()
 		binary := err == nil && pairs.isBinary()
@@ -89,7 +90,7 @@ func (b *inbox) readFrames(tc transport.Conn) {
 		}
 		in := inbound{err: err, size: len(frame)}
 		if err == nil {
-			d.decode(&in, frame)
+			d.decode(&in, frame, owner != nil && len(frame) > transport.BufferSize && owner.FrameOwned())
 		}
 		if b.sidecar.Load() && pairs.hold(in) {
 			continue

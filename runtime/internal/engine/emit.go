@@ -66,10 +66,15 @@ func (tg toolGoroutine) encode(t arcp.Type, payload any, c *store.JobContext) (*
 	buffer := buffers.Get().(*[]byte)
 	raw, err := arcp.AppendJSON((*buffer)[:0], payload)
 	defer putBuffer(buffer, raw)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s cannot be encoded as JSON: %s", t, err)
-	case len(raw) > maxPayload:
+	}
+	return tg.newEvent(t, raw, c)
+}
+
+// newEvent returns an event with an encoded payload, which it copies.
+func (tg toolGoroutine) newEvent(t arcp.Type, raw []byte, c *store.JobContext) (*store.Event, error) {
+	if len(raw) > maxPayload {
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: an event may have at most %d", t, len(raw), maxPayload)
 	}
 	return store.NewEvent(t, time.Now(), c, tg.s.row.Priority, tg.s.e.cfg.scrubber().bytes(raw)), nil

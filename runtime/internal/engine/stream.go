@@ -22,7 +22,7 @@ type stream struct {
 	opened *store.Event     // stream.open
 	jseq   uint64           // of opened; owned by the supervisor; 0: it is not in the log
 
-	// Guarded by run.mu.
+	// Guarded by run.mu. Only the calls of the tool change next, and read it without run.mu.
 	next uint64 // sequence of the next chunk
 	err  error  // why the stream accepts nothing more; nil: it is open
 	pace streamPace
@@ -94,32 +94,32 @@ func (q *eventQueue) endStreams() {
 
 func (st *stream) ID() arcp.StreamID { return st.common.StreamID }
 
-// Chunk queues a chunk. Only the goroutine of the call changes next.
+// Chunk queues a chunk.
 func (st *stream) Chunk(p arcp.StreamChunkPayload) error {
 	if err := st.awaitPace(len(p.Data)); err != nil {
 		return err
 	}
-	p.Sequence = st.sequence()
 	if p.Content != "" && !st.mayWriteThought(p.Role) {
 		p.Data, p.Content, p.Redacted = arcp.Raw(`""`), "", true
 	}
-	ev, err := st.encode(arcp.StreamChunk, p, &st.common)
+	p.Sequence = st.next
+	buffer := buffers.Get().(*[]byte)
+	raw := p.AppendJSON((*buffer)[:0])
+	ev, err := st.newEvent(arcp.StreamChunk, raw, &st.common)
+	putBuffer(buffer, raw)
 	if err != nil {
 		return err
 	}
-	return st.enqueue(ev, nil, func() (*store.Event, *arcp.Error) {
-		if st.err != nil {
-			return nil, asError(st.err)
-		}
-		st.next++
-		return nil, nil
-	})
+	return st.enqueue(ev, nil, st.countChunk)
 }
 
-func (st *stream) sequence() uint64 {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
-	return st.next
+// countChunk counts a chunk that is queued, unless the stream has ended. It is called with run.mu.
+func (st *stream) countChunk() (*store.Event, *arcp.Error) {
+	if st.err != nil {
+		return nil, asError(st.err)
+	}
+	st.next++
+	return nil, nil
 }
 
 // End queues the last event of the stream.
@@ -141,7 +141,7 @@ func (st *stream) encodeEnd(cause *arcp.Error) (*store.Event, error) {
 	if cause != nil {
 		return st.encode(arcp.StreamError, cause, &st.common)
 	}
-	return st.encode(arcp.StreamClose, closePayload(st.sequence()), &st.common)
+	return st.encode(arcp.StreamClose, closePayload(st.next), &st.common)
 }
 
 // closePayload is the payload of stream.close after n chunks.

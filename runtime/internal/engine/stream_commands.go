@@ -154,8 +154,8 @@ func (p *streamPace) unset(session arcp.SessionID) {
 // awaitPace waits until the clients of the stream admit a chunk. After maxStreamWait the bounds that still
 // do not admit it are removed.
 func (st *stream) awaitPace(size int) error {
-	for start := time.Now(); ; {
-		wait, changed, err := st.pollPace(start, size)
+	for start := (time.Time{}); ; { // zero: the chunk has not waited
+		wait, changed, err := st.pollPace(&start, size)
 		if wait == 0 || err != nil {
 			return err
 		}
@@ -173,8 +173,8 @@ func (st *stream) awaitPace(size int) error {
 }
 
 // pollPace counts a chunk and returns 0, or returns how long the chunk, which waits since start, has to
-// wait at most, and a channel that is closed when it should try again.
-func (st *stream) pollPace(start time.Time, size int) (wait time.Duration, changed <-chan struct{}, err error) {
+// wait at most, and a channel that is closed when it should try again. It sets a zero start.
+func (st *stream) pollPace(start *time.Time, size int) (wait time.Duration, changed <-chan struct{}, err error) {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	p := &st.pace
@@ -182,7 +182,10 @@ func (st *stream) pollPace(start time.Time, size int) (wait time.Duration, chang
 		return 0, nil, st.err
 	}
 	now := time.Now()
-	left := maxStreamWait - now.Sub(start)
+	if start.IsZero() {
+		*start = now
+	}
+	left := maxStreamWait - now.Sub(*start)
 	wait = p.admit(now, size)
 	switch {
 	case wait == 0:

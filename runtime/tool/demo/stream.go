@@ -2,8 +2,7 @@ package demo
 
 import (
 	"context"
-	"fmt"
-	"strings"
+	"strconv"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -33,13 +32,14 @@ func stream(ctx context.Context, job tool.Job, a streamArgs) (streamResult, erro
 	}
 	pace := newPacer(a.IntervalMS)
 	defer pace.stop()
+	var buffer []byte
 	for n := range a.Chunks {
 		if n > 0 {
 			if err := pace.wait(ctx); err != nil {
 				return streamResult{}, err
 			}
 		}
-		if err := writeChunk(st, a.Kind, n, a.Bytes); err != nil {
+		if buffer, err = writeChunk(st, buffer, a.Kind, n, a.Bytes); err != nil {
 			if e, _ := arcp.AsError(err); e.Code == arcp.CodeCancelled && ctx.Err() == nil { // a client cancelled the stream
 				return streamResult{st.ID(), n}, nil
 			}
@@ -50,22 +50,28 @@ func stream(ctx context.Context, job tool.Job, a streamArgs) (streamResult, erro
 }
 
 // writeChunk writes chunk n with a content of size bytes: the number, a line feed, and dots between them.
-func writeChunk(st *tool.Stream, kind string, n, size int) error {
-	number := fmt.Sprint(n)
-	content := number[:min(len(number), size)]
-	if rest := size - len(content); rest > 0 {
-		content += strings.Repeat(".", rest-1) + "\n"
+// It builds the content in buffer, and returns the buffer.
+func writeChunk(st *tool.Stream, buffer []byte, kind string, n, size int) ([]byte, error) {
+	number := strconv.Itoa(n)
+	content := append(buffer[:0], number[:min(len(number), size)]...)
+	for len(content) < size-1 {
+		content = append(content, dots[:min(len(dots), size-1-len(content))]...)
+	}
+	if len(content) < size {
+		content = append(content, '\n')
 	}
 	switch kind {
 	case arcp.StreamText, arcp.StreamBinary:
-		_, err := st.Write([]byte(content))
-		return err
+		_, err := st.Write(content)
+		return content, err
 	case arcp.StreamThought:
-		return st.WriteThought(tool.Thought{Role: "assistant_thought", Text: content})
+		return content, st.WriteThought(tool.Thought{Role: "assistant_thought", Text: string(content)})
 	case arcp.StreamLog:
-		return st.WriteJSON(arcp.LogPayload{Level: arcp.LevelInfo, Message: content})
+		return content, st.WriteJSON(arcp.LogPayload{Level: arcp.LevelInfo, Message: string(content)})
 	case arcp.StreamMetric:
-		return st.WriteJSON(arcp.MetricPayload{Name: "demo.chunk", Value: arcp.Number(number), Unit: "count"})
+		return content, st.WriteJSON(arcp.MetricPayload{Name: "demo.chunk", Value: arcp.Number(number), Unit: "count"})
 	}
-	return st.WriteJSON(map[string]any{"n": n, "text": content})
+	return content, st.WriteJSON(map[string]any{"n": n, "text": string(content)})
 }
+
+const dots = "................................................................"
