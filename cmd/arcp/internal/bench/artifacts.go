@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -23,9 +22,9 @@ var artifactKey = []byte(`"artifact_id":"`)
 // artifactsIn measures the MiB a second of artifacts that are put.
 func (r *run) artifactsIn() (float64, error) {
 	return r.measureArtifacts(put, func(s *session, moved *atomic.Int64) error {
-		submit := s.dialect.putFrame()
+		content := s.dialect.newArtifact()
 		for {
-			id, err := s.put(submit)
+			id, err := s.put(content)
 			if err != nil {
 				return err
 			}
@@ -40,7 +39,7 @@ func (r *run) artifactsIn() (float64, error) {
 // artifactsOut measures the MiB a second of artifacts that are fetched.
 func (r *run) artifactsOut() (float64, error) {
 	return r.measureArtifacts(get, func(s *session, moved *atomic.Int64) error {
-		id, err := s.put(s.dialect.putFrame())
+		id, err := s.put(s.dialect.newArtifact())
 		if err != nil {
 			return err
 		}
@@ -52,12 +51,15 @@ func (r *run) artifactsOut() (float64, error) {
 			if _, err := s.await(string(arcp.ArtifactPut)); err != nil {
 				return err
 			}
+			if err := s.readContent(); err != nil {
+				return err
+			}
 			moved.Add(artifactSize)
 		}
 	})
 }
 
-// measureArtifacts measures work, and before it the baseline: the same frames over a bare WebSocket. The
+// measureArtifacts measures work, and before it the baseline: the same content over a bare WebSocket. The
 // target is a part of the baseline.
 func (r *run) measureArtifacts(request string, work func(s *session, moved *atomic.Int64) error) (float64, error) {
 	const mib = 1 << 20
@@ -90,6 +92,7 @@ func (r *run) baseline(request string) (float64, error) {
 		if err != nil {
 			return 0, errors.Join(err, server.Stop())
 		}
+		acceptBinary(conn)
 		bare.sessions = append(bare.sessions, &session{conn, r.dialect})
 	}
 	var moved atomic.Int64
@@ -97,15 +100,16 @@ func (r *run) baseline(request string) (float64, error) {
 	return value, errors.Join(err, server.Stop())
 }
 
-// exchange puts a frame, and repeats that or a get until the connection ends. It adds the bytes of the
-// content to moved.
+// exchange puts content, and repeats that or a get until the connection ends. It adds the bytes of the content to
+// moved.
 func (s *session) exchange(request string, moved *atomic.Int64) error {
-	frame := s.dialect.putFrame().next()
+	content := newContent(0)
 	for n := 0; ; n++ {
-		if n == 1 && request == get {
-			frame = []byte(get)
+		send := func() error { return s.sendBinary(content) }
+		if n > 0 && request == get {
+			send = func() error { return s.send([]byte(get)) }
 		}
-		if err := s.send(frame); err != nil {
+		if err := send(); err != nil {
 			return err
 		}
 		if _, err := s.conn.Read(); err != nil {
@@ -115,18 +119,51 @@ func (s *session) exchange(request string, moved *atomic.Int64) error {
 	}
 }
 
-// putFrame returns an artifact.put with random content.
-func (d *dialect) putFrame() *prepared {
-	content := make([]byte, artifactSize)
-	_, _ = rand.Read(content) // never fails
-	return d.prepare(string(arcp.ArtifactPut), `{"media_type":"application/octet-stream","data":"`+base64.StdEncoding.EncodeToString(content)+`"}`)
+// newContent returns random content behind room for a header.
+func newContent(header int) []byte {
+	content := make([]byte, header+artifactSize)
+	_, _ = rand.Read(content[header:]) // never fails
+	return content
+}
+
+// newArtifact is an artifact that is put repeatedly.
+type newArtifact struct {
+	submit *prepared
+	binary []byte // the frame with the content
+}
+
+func (d *dialect) newArtifact() *newArtifact {
+	submit := d.prepare(string(arcp.ArtifactPut), fmt.Sprintf(`{"media_type":"application/octet-stream","data":"","encoding":"sidecar","length":%d}`, artifactSize))
+	return &newArtifact{submit, newContent(len(submit.header().Append(nil)))}
+}
+
+// header returns the header of the binary frame that belongs to the frame.
+func (p *prepared) header() arcp.SidecarHeader {
+	return arcp.SidecarHeader{Kind: arcp.SidecarMessage, ID: arcp.MessagePrefix + string(p.id)}
 }
 
 // put puts an artifact and returns its id.
-func (s *session) put(submit *prepared) (string, error) {
-	if err := s.send(submit.next()); err != nil {
+func (s *session) put(a *newArtifact) (string, error) {
+	if err := s.conn.Write(a.submit.next()); err != nil {
+		return "", err
+	}
+	a.submit.header().Append(a.binary[:0])
+	if err := s.sendBinary(a.binary); err != nil {
 		return "", err
 	}
 	frame, err := s.await(string(arcp.ArtifactRef))
 	return string(member(frame, artifactKey)), err
+}
+
+// readContent reads the binary frame of an artifact.
+func (s *session) readContent() error {
+	frame, err := s.conn.Read()
+	if err != nil {
+		return err
+	}
+	_, content, err := arcp.ParseSidecar(frame)
+	if err == nil && len(content) != artifactSize {
+		err = fmt.Errorf("the binary frame has %d bytes of content, want %d", len(content), artifactSize)
+	}
+	return err
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Requests to a Baseline. Any other frame is a put.
+// Requests to a Baseline. A binary frame is a put. get is a text frame, and put answers a put.
 const (
 	put = "put"
 	get = "get"
 )
 
-// Baseline stores the frames of WebSockets without a protocol: what a runtime costs at least.
+// Baseline stores the binary frames of WebSockets without a protocol: what a runtime costs at least.
 type Baseline struct {
 	// Dir is the directory with the frames. Empty: the frames are in memory.
 	Dir string
@@ -24,10 +24,11 @@ type Baseline struct {
 	files atomic.Int64
 }
 
-// Serve answers the requests of a connection until it ends. A frame get is answered with the latest other
-// frame. Any other frame is stored, in place of the one before, and answered with a short one: in Dir it is
-// synced to the disk in a new file.
+// Serve answers the requests of a connection until it ends. The text frame get is answered with the latest
+// binary frame. A binary frame is stored, in place of the one before, and answered with a short one: in Dir it
+// is synced to the disk in a new file.
 func (b *Baseline) Serve(conn transport.Conn) error {
+	bin := acceptBinary(conn)
 	var stored []byte // in memory
 	name := ""
 	defer func() { b.remove(name) }()
@@ -36,12 +37,13 @@ func (b *Baseline) Serve(conn transport.Conn) error {
 		if err != nil {
 			return err
 		}
-		answer := []byte(put)
+		answer, write := []byte(put), conn.Write
 		switch {
-		case string(frame) == get && b.Dir == "":
-			answer = stored
-		case string(frame) == get:
+		case !bin.Binary() && b.Dir == "":
+			answer, write = stored, bin.WriteBinary
+		case !bin.Binary():
 			answer, err = os.ReadFile(name)
+			write = bin.WriteBinary
 		case b.Dir == "":
 			stored = bytes.Clone(frame)
 		default:
@@ -52,7 +54,7 @@ func (b *Baseline) Serve(conn transport.Conn) error {
 		if err != nil {
 			return err
 		}
-		if err := conn.Write(answer); err != nil {
+		if err := write(answer); err != nil {
 			return err
 		}
 		if err := conn.Flush(); err != nil {

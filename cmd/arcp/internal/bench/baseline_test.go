@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/arcpd/arcpd/transport"
@@ -9,16 +11,27 @@ import (
 
 func TestBaselineReturnsTheLatestFrame(t *testing.T) {
 	for _, dir := range []string{"", t.TempDir()} {
-		client, server := transport.Pipe(transport.Limits{ReadLimit: readLimit})
 		done := make(chan error, 1)
-		go func() { done <- (&Baseline{Dir: dir}).Serve(server) }()
-		s := &session{client, nil}
-		for _, e := range [][2]string{{"first", put}, {"second", put}, {get, "second"}, {get, "second"}} {
-			if err := s.send([]byte(e[0])); err != nil {
+		upgrader := transport.Upgrader{Limits: transport.Limits{ReadLimit: readLimit}}
+		server := httptest.NewServer(upgrader.Handler(func(c transport.Conn) { done <- (&Baseline{Dir: dir}).Serve(c) }))
+		defer server.Close()
+		client, err := transport.Dial(t.Context(), "ws"+strings.TrimPrefix(server.URL, "http"), transport.DialOptions{Limits: transport.Limits{ReadLimit: readLimit}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, bin := &session{client, nil}, acceptBinary(client)
+		for _, e := range []struct {
+			request, answer string
+		}{{"first", put}, {"second", put}, {get, "second"}, {get, "second"}} {
+			send := s.sendBinary
+			if e.request == get {
+				send = s.send
+			}
+			if err := send([]byte(e.request)); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := client.Read(); err != nil || string(got) != e[1] {
-				t.Errorf("%q in directory %q is answered with %q (%v), want %q", e[0], dir, got, err, e[1])
+			if got, err := client.Read(); err != nil || string(got) != e.answer || bin.Binary() != (e.request == get) {
+				t.Errorf("%q in directory %q is answered with %q, binary: %v (%v), want %q", e.request, dir, got, bin.Binary(), err, e.answer)
 			}
 		}
 		client.Abort()

@@ -24,8 +24,9 @@
 //   - workflows: each session runs one workflow of ten demo.echo at a time, one after the other. The row
 //     counts steps.
 //   - artifacts-in, artifacts-out: each session puts or fetches artifacts of 1 MiB, one at a time. An
-//     artifact that was put is released. Before, the same frames are exchanged with a Baseline, and
-//     the target is 70 % of its rate. The details have the rate of the baseline and the ratio to it.
+//     artifact that was put is released. The content is in binary frames. Before, the same content is
+//     exchanged with a Baseline, and the target is 70 % of its rate. The details have the rate of the
+//     baseline and the ratio to it.
 //   - acks: as events, but with an acknowledgement of each event.
 //   - fan-out, burst: one session runs demo.emit, and the other sessions have subscribed to
 //     the job before. The rate is the number of deliveries, divided by the time from the

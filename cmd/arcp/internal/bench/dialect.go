@@ -38,7 +38,7 @@ var dialects = []dialect{
 		name: RFC, stamped: true,
 		refusals: typeSet(arcp.Nack, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.JobFailed, arcp.JobCancelled),
 		open:     string(arcp.SessionOpen), opened: string(arcp.SessionAccepted),
-		openPayload: `{"auth":{"scheme":"bearer","token":%s},"client":{"kind":"arcp-bench","version":"1"},"capabilities":{"ack":true,"streaming":true,"artifacts":true}}`,
+		openPayload: `{"auth":{"scheme":"bearer","token":%s},"client":{"kind":"arcp-bench","version":"1"},"capabilities":{"ack":true,"streaming":true,"artifacts":true,"binary_encoding":["base64","sidecar"]}}`,
 		submit:      string(arcp.ToolInvoke), accepted: string(arcp.JobAccepted),
 		submitPayload: `{"tool":%q,"arguments":%s}`,
 		event:         string(arcp.Log), completed: string(arcp.JobCompleted),

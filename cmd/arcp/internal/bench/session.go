@@ -29,6 +29,7 @@ func openSession(ctx context.Context, s *Server, d *dialect) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	acceptBinary(conn)
 	sess := &session{conn, d}
 	stop := context.AfterFunc(ctx, sess.abort)
 	defer stop()
@@ -40,6 +41,21 @@ func openSession(ctx context.Context, s *Server, d *dialect) (*session, error) {
 		return nil, err
 	}
 	return sess, nil
+}
+
+// acceptBinary makes a WebSocket receive binary frames.
+func acceptBinary(conn transport.Conn) transport.BinaryConn {
+	bin := conn.(transport.BinaryConn)
+	bin.AcceptBinary()
+	return bin
+}
+
+// sendBinary writes and flushes a binary frame.
+func (s *session) sendBinary(frame []byte) error {
+	if err := s.conn.(transport.BinaryConn).WriteBinary(frame); err != nil {
+		return err
+	}
+	return s.conn.Flush()
 }
 
 // abort drops the connection. Many goroutines may call it, also repeatedly.
