@@ -485,7 +485,7 @@ func TestBenchComparesWithAnEarlierReport(t *testing.T) {
 	earlier := write(t, filepath.Join(t.TempDir(), "earlier.json"), `{"build":{"version":"0.1"},"rows":[
 		{"row":"roundtrip","mode":"memory","unit":"ms","value":1000000},
 		{"row":"gone","mode":"memory","unit":"ms","value":1}]}`)
-	args := []string{"bench", "--data", ":memory:", "--row", "roundtrip", "--duration", "100ms", "--compare", earlier}
+	args := []string{"bench", "--data", ":memory:", "--row", "roundtrip", "--duration", "2s", "--compare", earlier}
 	p := start(t, nil, append(args, "-o", "json")...)
 	if code := p.wait(); code != exitOK {
 		t.Fatalf("exit code = %d, want 0", code)

@@ -271,7 +271,7 @@ func (r *run) paced() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	all, err := latencies(r, sub, followers, events, time.Time{})
+	all, err := latencies(r, sub, followers, events)
 	if err != nil {
 		return 0, err
 	}
@@ -281,17 +281,16 @@ func (r *run) paced() (float64, error) {
 	return percentiles(r, all), nil
 }
 
-// latencies returns the time from the timestamp of each event to its arrival. It leaves out events before a time.
-func latencies(r *run, sub subscription, followers []*session, events int, from time.Time) ([]time.Duration, error) {
+// latencies returns the time from the timestamp of each event to its arrival.
+func latencies(r *run, sub subscription, followers []*session, events int) ([]time.Duration, error) {
 	samples := make([][]time.Duration, len(followers))
 	r.startCPU()
 	began := time.Now()
 	err := r.each(followers, func(i int, s *session) error {
 		samples[i] = make([]time.Duration, 0, events)
 		return sub.follow(s, events, func(frame []byte) {
-			now := time.Now()
-			if clock, ok := clockOf(frame); ok && !now.Add(-since(now, clock)).Before(from) {
-				samples[i] = append(samples[i], since(now, clock))
+			if clock, ok := clockOf(frame); ok {
+				samples[i] = append(samples[i], since(time.Now(), clock))
 			}
 		})
 	})
@@ -305,27 +304,58 @@ func percentiles(r *run, all []time.Duration) float64 {
 	return percentile(all, 0.99)
 }
 
-// streamFollowers is the number of sessions that read the stream of the row stalled.
-const streamFollowers = 16
+const (
+	streamFollowers = 16     // sessions that read the stream of the row stalled
+	chunksBefore    = 60_000 // chunks of it, one a millisecond, while the followers subscribe
+)
 
 // stalled measures the latency of a stream for the sessions that read it, while another follower of it reads nothing.
 func stalled(r *run) (float64, error) {
 	chunks := int(r.opts.Duration / time.Millisecond)
-	stream := r.dialect.invoke("demo.stream", fmt.Sprintf(`{"chunks":%d,"bytes":2048,"interval_ms":1}`, chunks))
-	sub := r.dialect.jobSubscription()
-	sub.isEvent = func(typ, _ []byte) bool { return string(typ) == string(arcp.StreamChunk) }
-	followers, err := r.subscribe(sub, streamFollowers+1, stream)
+	stream := r.dialect.invoke("demo.stream", fmt.Sprintf(`{"chunks":%d,"bytes":2048,"interval_ms":1}`, chunksBefore+chunks))
+	followers, err := r.subscribe(r.dialect.jobSubscription(), streamFollowers+1, stream)
 	if err != nil {
 		return 0, err
 	}
-	all, err := latencies(r, sub, followers[:streamFollowers], chunks, time.Now()) // the last follower does not read
+	samples := make([][]time.Duration, streamFollowers) // the last follower does not read
+	r.startCPU()
+	began := time.Now()
+	err = r.each(followers[:streamFollowers], func(i int, s *session) (err error) {
+		samples[i], err = s.chunkLatencies(chunks, began)
+		return err
+	})
+	r.stopCPU(time.Since(began))
 	if err != nil {
 		return 0, err
 	}
-	if len(all) == 0 {
-		return 0, errors.New("the stream has ended before its followers were there")
+	return percentiles(r, slices.Concat(samples...)), nil
+}
+
+// chunkLatencies reads n chunks that were written after a time, and returns the time from the timestamp of each to its
+// arrival.
+func (s *session) chunkLatencies(n int, after time.Time) ([]time.Duration, error) {
+	samples := make([]time.Duration, 0, n)
+	for acks := s.dialect.newAcks(ackEach); len(samples) < n; {
+		frame, err := s.conn.Read()
+		if err != nil {
+			return nil, err
+		}
+		now, t := time.Now(), typeOf(frame)
+		switch clock, ok := clockOf(frame); {
+		case string(t) == s.dialect.completed || s.dialect.isRefusal(t):
+			return nil, fmt.Errorf("%w: the stream has ended: %s", errRefused, frame)
+		case ok && string(t) == string(arcp.StreamChunk):
+			if latency := since(now, clock); !now.Add(-latency).Before(after) {
+				samples = append(samples, latency)
+			}
+		}
+		if ack := acks.due(seqOf(frame)); ack != nil {
+			if err := s.send(ack); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return percentiles(r, all), nil
+	return samples, nil
 }
 
 func (r *run) idle() (float64, error) {
