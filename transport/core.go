@@ -6,7 +6,6 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -105,7 +104,7 @@ func (c *core) fill() error {
 	c.wire.release()
 	p, err := c.wire.receive()
 	if err != nil {
-		c.inputEnded = err == io.EOF || errors.Is(err, syscall.ECONNRESET)
+		c.inputEnded = err == io.EOF || errors.Is(err, errReset)
 		return err
 	}
 	c.rest = p
