@@ -16,6 +16,12 @@ help: ## list the targets
 build: ## build ./bin/arcp
 	$(GO) build -trimpath -o bin/arcp ./cmd/arcp
 
+cross: ## go vet and build for linux, darwin and windows on amd64 and arm64
+	@for os in linux darwin windows; do for arch in amd64 arm64; do \
+	  echo "== $$os/$$arch"; export GOOS=$$os GOARCH=$$arch CGO_ENABLED=0; \
+	  $(GO) vet ./... && $(GO) build -o /dev/null ./cmd/arcp ./arcp/client || exit 1; \
+	done; done
+
 demo: ## run the guided demonstration
 	$(GO) run ./cmd/arcp demo
 
@@ -75,4 +81,4 @@ cover: ## test coverage by package
 spec: ## write the generated tables of SPEC.md
 	$(GO) test -run TestSpecTables ./runtime -args -update
 
-.PHONY: help build demo test short race check fmt vet modernize lint staticcheck golangci vulncheck fuzz bench conformance chaos cover spec
+.PHONY: help build cross demo test short race check fmt vet modernize lint staticcheck golangci vulncheck fuzz bench conformance chaos cover spec

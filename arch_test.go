@@ -18,7 +18,7 @@ import (
 const module = "github.com/arcpd/arcpd/"
 
 // common are packages that every package may import.
-var common = []string{"internal/clip"}
+var common = []string{"internal/clip", "internal/osfile"}
 
 // allowed has the packages of this module that a package may import, by its directory. A pattern
 // that ends in /... stands for a tree. Tests of a package may import more.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -117,7 +116,7 @@ func (c *core) fill() error {
 // received records the result of a receive, and returns its error.
 func (c *core) received(err error) error {
 	if err != nil {
-		c.inputEnded = err == io.EOF || errors.Is(err, syscall.ECONNRESET)
+		c.inputEnded = err == io.EOF || errors.Is(err, errReset)
 		return err
 	}
 	c.sawPeer()

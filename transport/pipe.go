@@ -15,7 +15,7 @@ import (
 // It blocks only on channels, so it can be used in a testing/synctest bubble.
 func Pipe(l Limits) (a, b Conn) {
 	ab, ba := newPipeDirection(), newPipeDirection()
-	info := Info{Kind: "pipe", PeerUID: os.Getuid(), Local: true}
+	info := Info{Kind: "pipe", PeerUID: ownUID(), Local: true}
 	a = newStreamConn(&pipeWire{in: ba, out: ab}, prefixed{}, l, info)
 	b = newStreamConn(&pipeWire{in: ab, out: ba}, prefixed{}, l, info)
 	return a, b

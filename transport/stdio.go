@@ -2,9 +2,6 @@ package transport
 
 import (
 	"io"
-	"os"
-	"syscall"
-	"time"
 )
 
 // Stdio returns a connection over in and out, usually os.Stdin and os.Stdout, with one frame on each line.
@@ -15,7 +12,7 @@ import (
 // connection only until the process ends.
 func Stdio(in io.ReadCloser, out io.WriteCloser, l Limits) Conn {
 	w := &fileWire{in: in, out: out, source: newSource(in), sink: newSink(out)}
-	return newStreamConn(w, lines{}, l, Info{Kind: "stdio", PeerUID: os.Getuid(), Local: true})
+	return newStreamConn(w, lines{}, l, Info{Kind: "stdio", PeerUID: ownUID(), Local: true})
 }
 
 // fileWire is a wire over two files.
@@ -25,33 +22,8 @@ type fileWire struct {
 	in, out io.Closer
 }
 
-// newSource returns a source that reads f, with the poller if possible.
-func newSource(f io.Reader) source {
-	if p, ok := f.(polled); ok && p.SetReadDeadline(time.Time{}) == nil {
-		in := &polledReader{}
-		if in.init(p) == nil {
-			return in
-		}
-	}
-	return newBlockingReader(f)
-}
-
-// newSink returns a sink that writes f, with the poller if possible.
-func newSink(f io.Writer) sink {
-	if p, ok := f.(polled); ok && p.SetWriteDeadline(time.Time{}) == nil {
-		out := &polledWriter{}
-		if out.init(p) == nil {
-			return out
-		}
-	}
-	return newTimeoutWriter(f)
-}
-
 // reads examines the output file, because the input has ended.
-func (w *fileWire) reads() bool {
-	f, ok := w.out.(syscall.Conn)
-	return ok && peerReads(f)
-}
+func (w *fileWire) reads() bool { return fileReads(w.out) }
 
 // awaitPeerClose does nothing: closing a file loses no written bytes.
 func (w *fileWire) awaitPeerClose() {}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 )
 
 // UnixListener accepts connections with one frame on each line on a Unix socket.
@@ -21,7 +20,11 @@ type UnixListener struct {
 
 // ListenUnix listens at path. Only the owner can connect to the socket. A stale socket at path is
 // replaced. The socket of a running process and any other file at path are errors.
+// On Windows the error is errors.ErrUnsupported, because Windows does not report the user of a peer.
 func ListenUnix(path string, l Limits) (*UnixListener, error) {
+	if !hasPeerUID {
+		return nil, fmt.Errorf("listen on %s: %w: this system does not report the user of a peer; listen on a loopback address, with tokens", path, errors.ErrUnsupported)
+	}
 	if err := checkStale(path); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
@@ -46,7 +49,7 @@ func checkStale(path string) error {
 		return errors.New("the file exists and is not a socket")
 	}
 	conn, err := net.Dial("unix", path)
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if errors.Is(err, errRefused) {
 		return nil
 	}
 	if err != nil {
@@ -124,23 +127,4 @@ func unixConn(conn net.Conn, l Limits) (Conn, error) {
 	}
 	info := Info{Kind: "unix", PeerUID: peerUID(conn), Local: true}
 	return newStreamConn(w, lines{}, l, info), nil
-}
-
-// peerUID returns the user id of the peer process; -1 if unknown.
-func peerUID(conn net.Conn) int {
-	f, ok := conn.(syscall.Conn)
-	if !ok {
-		return -1
-	}
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return -1
-	}
-	uid := -1
-	_ = raw.Control(func(fd uintptr) { // fails only if closed
-		if cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
-			uid = int(cred.Uid)
-		}
-	})
-	return uid
 }

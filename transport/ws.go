@@ -225,7 +225,7 @@ func newServerConn() *wsConn { return &wsConn{side: ws.StateServerSide} }
 func (c *wsConn) start(w wire, l Limits, info Info) {
 	info.Kind, info.PeerUID, info.Pings = "websocket", -1, true
 	c.init(w, l, info)
-	_, c.answers = w.(*socket) // the end of TLS is a message too, which awaitPeerClose sends
+	c.answers = endsWithoutMessage(w) // the end of TLS is a message too, which awaitPeerClose sends
 }
 
 // SetReadLimit implements Conn.

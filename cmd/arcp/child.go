@@ -14,10 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
@@ -43,7 +40,7 @@ type childOptions struct {
 	cpus    []int    // processors of the child; nil: any
 }
 
-// startChild starts `arcp serve` on free loopback ports and waits until it accepts connections. The kernel kills
+// startChild starts `arcp serve` on free loopback ports and waits until it accepts connections. Linux kills
 // the child at the end of this process.
 func startChild(ctx context.Context, o childOptions) (*child, error) {
 	exe, err := os.Executable()
@@ -59,7 +56,7 @@ func startChild(ctx context.Context, o childOptions) (*child, error) {
 	ch.cmd.Env = append(append(withoutSettings(os.Environ()), settings.ConfigEnv+"="+os.DevNull), o.env...)
 	ch.cmd.Dir = os.TempDir()
 	ch.cmd.Stderr = ch.log
-	ch.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	ch.cmd.SysProcAttr = childAttributes()
 	out, err := ch.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -98,29 +95,6 @@ func forker(c <-chan fork) {
 	for f := range c {
 		f.done <- f.start()
 	}
-}
-
-func (f fork) start() error {
-	if f.cpus == nil {
-		return f.cmd.Start()
-	}
-	var before unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return err
-	}
-	if err := pinThread(0, f.cpus); err != nil {
-		return err
-	}
-	return errors.Join(f.cmd.Start(), unix.SchedSetaffinity(0, &before))
-}
-
-// pinThread restricts a thread to some processors; 0 is the calling thread.
-func pinThread(tid int, cpus []int) error {
-	var set unix.CPUSet
-	for _, cpu := range cpus {
-		set.Set(cpu)
-	}
-	return unix.SchedSetaffinity(tid, &set)
 }
 
 // withoutSettings removes the variables that would configure the child.
@@ -169,9 +143,9 @@ func (ch *child) kill() error {
 	return err
 }
 
-// stop sends SIGTERM and waits for the end of the child.
+// stop terminates the child and waits for the end of the child.
 func (ch *child) stop() error {
-	err := ch.cmd.Process.Signal(syscall.SIGTERM)
+	err := terminate(ch.cmd.Process)
 	select {
 	case <-ch.exited:
 	case <-time.After(startTimeout):

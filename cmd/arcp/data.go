@@ -111,7 +111,7 @@ func openTempResources(parent string) (path string, remove func() error, err err
 			}
 			_ = lock.Close() // the descriptor is closed even after an error
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) { // otherwise another server removes the directory
+		if !errors.Is(err, errHeld) && !errors.Is(err, fs.ErrNotExist) { // otherwise another server removes the directory
 			return "", nil, errors.Join(err, os.RemoveAll(path))
 		}
 	}
@@ -129,7 +129,7 @@ func removeStaleResources(parent string) {
 		if err != nil || !info.IsDir() {
 			continue
 		}
-		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Getuid() {
+		if !ownedByUser(info) {
 			continue
 		}
 		if lock, err := lockDir(path); err == nil {
@@ -137,18 +137,6 @@ func removeStaleResources(parent string) {
 			_ = lock.Close()       // the descriptor is closed even after an error
 		}
 	}
-}
-
-// lockDir locks a directory until the file is closed. It fails if another process has the lock.
-func lockDir(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
 
 // openStore opens a store on disk whose size is bounded by maxData; 0: no bound. A write error of the disk ends the

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
@@ -27,15 +26,6 @@ func maxConnections(v *settings.Values) int {
 		return room
 	}
 	return n
-}
-
-// maxDescriptors returns the descriptor limit of this process, which the Go runtime has raised.
-func maxDescriptors() (n int, ok bool) {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {
-		return 0, false
-	}
-	return int(limit.Cur), true
 }
 
 // storeFiles returns the number of tables that the store may have open.

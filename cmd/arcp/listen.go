@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
@@ -37,10 +36,10 @@ func openListener(ctx context.Context, v *settings.Values, name, addr string) (n
 	switch {
 	case err == nil:
 		return ln, nil
-	case errors.Is(err, syscall.EADDRINUSE):
+	case errors.Is(err, errInUse):
 		return nil, failf("%s %s: the address is in use; stop the other program, or give another address (port 0 picks one)", v.Where(name), addr)
-	case errors.Is(err, syscall.EACCES):
-		return nil, failf("%s %s: permission denied; give a port above 1023", v.Where(name), addr)
+	case errors.Is(err, errDenied):
+		return nil, failf("%s %s: permission denied; %s", v.Where(name), addr, otherPort)
 	}
 	return nil, failf("%s %s: %w; give an address of this machine", v.Where(name), addr, bindCause(err))
 }

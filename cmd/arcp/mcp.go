@@ -17,6 +17,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp/client"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/mcpserve"
+	"github.com/arcpd/arcpd/internal/osfile"
 )
 
 func newMCP(a *app) *cobra.Command {
@@ -170,7 +171,7 @@ func readToken(name string) (string, error) {
 	if err != nil {
 		return "", usagef("--http-token-file: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if osfile.Shared(info) {
 		return "", usagef("--http-token-file %s: other users can read it (mode %04o); run chmod 600", name, info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, 4<<10))

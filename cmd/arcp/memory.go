@@ -44,7 +44,7 @@ func maxArguments(v *settings.Values) int64 {
 }
 
 // quarterOfMemory returns a quarter of the memory in bytes; 0 if unknown.
-func quarterOfMemory() int64 { return memoryOf("/proc/meminfo", "/sys/fs/cgroup/memory.max") / 4 }
+func quarterOfMemory() int64 { return machineMemory() / 4 }
 
 // minMemoryLimit is the least limit that limitMemory sets. A process with many connections and little data needs it.
 const minMemoryLimit = 256 << 20

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -26,6 +25,8 @@ const exitRefused = 77
 //
 // The program runs in a process group of its own, which is killed when the call returns, with
 // an environment of PATH and LANG. Its stderr is dropped, because it may contain a secret.
+// Windows has no process groups: there only the program itself is killed, and its environment is
+// PATH and SYSTEMROOT.
 type Command struct {
 	argv              []string
 	endpoint, profile string
@@ -88,16 +89,15 @@ func (c *Command) run(outer context.Context, in []byte) ([]byte, error) {
 	out, dropped := limited{stop: stop}, counter{}
 	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &dropped
-	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.Dir, cmd.Env = "/", environment()
+	isolate(cmd)
+	cmd.Cancel = func() error { return terminateGroup(cmd) }
 	cmd.WaitDelay = termGrace // then it is killed, and its pipes are closed
 	if err := cmd.Start(); err != nil {
 		return nil, notSent(fmt.Errorf("start: %w", err))
 	}
 	err := cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may be empty
+	killGroup(cmd)
 	switch {
 	case outer.Err() != nil:
 		return nil, context.Cause(outer)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/osfile"
 )
 
 // KeyFile is the name of the key file in a data directory.
@@ -127,11 +128,7 @@ func createKey(dir, path string) error {
 	if err := os.Link(f.Name(), path); err != nil { // unlike a rename it leaves an existing one alone
 		return err
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return osfile.SyncDir(dir)
 }
 
 // bound returns the additional authenticated data of a sealed value, which binds it to one
@@ -181,7 +178,7 @@ func readPrivate(path string) ([]byte, error) {
 		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a file", path)
-	case info.Mode().Perm()&0o077 != 0:
+	case osfile.Shared(info):
 		return nil, fmt.Errorf("%s can be used by others than its owner: chmod 600 it", path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))

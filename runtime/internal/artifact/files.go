@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/osfile"
 )
 
 // unfinished is the suffix of the file of content that is being written.
@@ -23,7 +24,7 @@ func OpenFiles(dir string) (*Files, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := syncDir(filepath.Dir(dir)); err != nil {
+	if err := osfile.SyncDir(filepath.Dir(dir)); err != nil {
 		return nil, err
 	}
 	return &Files{directory(dir)}, nil
@@ -129,7 +130,7 @@ func (d directory) Create(name string) (file, error) {
 func (d directory) Open(name string) (io.ReadSeekCloser, error) { return os.Open(d.path(name)) }
 func (d directory) Rename(from, to string) error                { return os.Rename(d.path(from), d.path(to)) }
 func (d directory) Remove(name string) error                    { return os.Remove(d.path(name)) }
-func (d directory) Sync() error                                 { return syncDir(string(d)) }
+func (d directory) Sync() error                                 { return osfile.SyncDir(string(d)) }
 
 func (d directory) Names() (names []string, err error) {
 	f, err := os.Open(string(d))
@@ -138,12 +139,4 @@ func (d directory) Names() (names []string, err error) {
 	}
 	names, err = f.Readdirnames(-1)
 	return names, errors.Join(err, f.Close())
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

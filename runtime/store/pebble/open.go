@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -107,8 +108,8 @@ func isHeld(err error) bool {
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return false
 	}
-	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) ||
-		strings.Contains(err.Error(), "held by current process")
+	held := func(number syscall.Errno) bool { return errors.Is(err, number) }
+	return slices.ContainsFunc(heldErrors, held) || strings.Contains(err.Error(), "held by current process")
 }
 
 // openDB opens the database. A panic of Pebble because of damaged files is an error.

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -33,14 +32,6 @@ func (m *meter) stop() {
 func (m *meter) report(b *testing.B, n int, unit string) {
 	b.ReportMetric(float64(n)/m.wall.Seconds(), unit+"/s")
 	b.ReportMetric(float64(n)/m.cpu.Seconds(), unit+"/cpu-s")
-}
-
-func processTime() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchFsync measures the lower bound of a durable commit: appending 512 bytes to a file

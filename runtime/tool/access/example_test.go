@@ -1,3 +1,5 @@
+//go:build linux
+
 package access_test
 
 import (

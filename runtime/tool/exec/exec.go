@@ -54,6 +54,8 @@ type command struct {
 	input  bool  // the standard input is a stream of a client
 	stream bool  // the output is a stream of the job
 	log    zerolog.Logger
+
+	starter starter
 }
 
 // New returns a tool that runs a command. The error is an invalid Config, or that the program or bubblewrap
@@ -122,6 +124,9 @@ func (o *order) trial(dir string) ([]string, error) {
 }
 
 func prepare(c *Config) (*command, error) {
+	if err := unsupported(c); err != nil {
+		return nil, err
+	}
 	if n := c.Limits.MaxRequestBytes; c.Stdin == StdinStream && (n < 0 || n > maxArguments) {
 		return nil, fmt.Errorf("limits.max_request_bytes: a command with stdin: %s has its arguments in a variable: want at most %d", StdinStream, maxArguments)
 	}
@@ -142,7 +147,7 @@ func prepare(c *Config) (*command, error) {
 			return nil, err
 		}
 	}
-	return &command{order: o, input: c.Stdin == StdinStream, stream: c.Stream == StreamStdout, log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
+	return &command{order: o, input: c.Stdin == StdinStream, stream: c.Stream == StreamStdout, starter: start, log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
 }
 
 // checkDir returns an error if the working directory is hidden in the sandbox.

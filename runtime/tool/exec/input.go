@@ -25,7 +25,7 @@ type input struct {
 }
 
 func newInput(job tool.Job, l *launch) *input {
-	return &input{job: job, stdin: l.stdin, whole: l.endInput, failed: func() { go l.send(commandEnd) }, accepted: make(chan struct{})}
+	return &input{job: job, stdin: l.stdin, whole: l.endInput, failed: l.terminate, accepted: make(chan struct{})}
 }
 
 // copy copies the stream until ctx ends. It closes the standard input only at the end of the stream: a command

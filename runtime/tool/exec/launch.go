@@ -1,87 +1,47 @@
 package exec
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"os"
-	"os/exec"
-	"slices"
-	"syscall"
+	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool/local"
 )
+
+// killTimeout bounds the attempts to kill processes. A process of another user, or a process that
+// waits for a device, may not end.
+const killTimeout = 5 * time.Second
 
 // launch is a running command.
 type launch struct {
-	marker                string
-	reaper                *exec.Cmd
-	control               *os.File
-	stdin, stdout, stderr *os.File // this process's ends of the pipes
-
-	reportTimeout time.Duration // from a message to the reaper until the reaper is killed
-	reported      chan struct{} // closed when the reaper has reported or ended
+	pipes
+	supervisor
 }
 
-// reaperMargin is added to the time in which a reaper kills all processes.
-const reaperMargin = time.Second
+// starter starts a command. mark is an environment variable NAME=VALUE that its processes inherit.
+type starter func(o order, mark string) (*launch, error)
 
-// reaperEnv is the environment of a reaper without its mark.
-var reaperEnv = []string{"GOMAXPROCS=2"}
+// supervisor ends a command and reports its end. Many goroutines may call kill, terminate and inputEnded.
+type supervisor interface {
+	kill()       // kills the processes of the command and returns at once
+	terminate()  // asks the command to end, kills its processes after the grace, and returns at once
+	inputEnded() // is called after the end of the standard input of a command with HoldInput
 
-// start starts a reaper and sends the order. mark is the environment variable NAME=VALUE that identifies the
-// processes.
-func (o order) start(mark string) (*launch, error) {
-	o.Env = withVariable(o.Env, mark) // in place of the mark of an outer job
-	l := &launch{marker: mark, reported: make(chan struct{})}
-	l.reportTimeout = time.Duration(o.GraceMS)*time.Millisecond + killTimeout + reaperMargin
-	raw, err := arcp.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	var theirs files
-	defer func() { theirs.close() }()
-	if err := l.connect(&theirs); err != nil {
-		l.close()
-		return nil, err
-	}
-	if o.HoldInput {
-		if err := l.shareInput(&theirs); err != nil {
-			l.close()
-			return nil, err
-		}
-	}
-	l.reaper = &exec.Cmd{Path: self, Args: []string{reaperName}, Env: append(slices.Clip(reaperEnv), mark), Dir: "/",
-		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2], ExtraFiles: theirs[3:],
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}} // the reaper receives no signals of a terminal
-	if err := l.reaper.Start(); err != nil {
-		l.close()
-		return nil, err
-	}
-	if _, err := l.control.Write(append(raw, '\n')); err != nil {
-		_ = l.control.Close() // ends the reaper
-		_ = l.reaper.Wait()   // the write error is the result
-		l.close()
-		return nil, err
-	}
-	return l, nil
+	// report waits for the end of the command, and ends the command when ctx ends.
+	report(ctx context.Context) (report, error)
+	// end removes the scratch directory. It is called after report.
+	end()
+	// close frees the resources of the supervisor. It is called after end, or after report.
+	close()
 }
 
-// files are open files.
-type files []*os.File
+// pipes are this process's ends of the standard pipes of a command.
+type pipes struct{ stdin, stdout, stderr *os.File }
 
-func (f files) close() {
-	for _, file := range f {
-		_ = file.Close() // nothing was written to it
-	}
-}
-
-// connect opens the standard pipes of the reaper and the control socket. It appends the ends of the reaper to
-// theirs.
-func (l *launch) connect(theirs *files) error {
+// newPipes opens the standard pipes of a command. It appends the ends of the command to theirs.
+func newPipes(theirs *files) (p pipes, err error) {
 	pipe := func(give bool, ours **os.File) error {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -94,39 +54,35 @@ func (l *launch) connect(theirs *files) error {
 		*theirs = append(*theirs, r)
 		return nil
 	}
-	if err := errors.Join(pipe(false, &l.stdin), pipe(true, &l.stdout), pipe(true, &l.stderr)); err != nil {
-		return err
-	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	*theirs = append(*theirs, os.NewFile(uintptr(pair[1]), "reaper"))
-	err = unix.SetNonblock(pair[0], true)
-	l.control = os.NewFile(uintptr(pair[0]), "control")
-	return err
+	err = errors.Join(pipe(false, &p.stdin), pipe(true, &p.stdout), pipe(true, &p.stderr))
+	return p, err
 }
 
-// shareInput appends a duplicate of the write end of the standard input to theirs.
-func (l *launch) shareInput(theirs *files) error {
-	conn, err := l.stdin.SyscallConn() // Fd would make the pipe blocking
-	if err != nil {
-		return err
+func (p *pipes) close() { files{p.stdin, p.stdout, p.stderr}.close() }
+
+// files are open files. A nil file is not open.
+type files []*os.File
+
+func (f files) close() {
+	for _, file := range f {
+		if file != nil {
+			_ = file.Close() // nothing was written to it, or it is closed already
+		}
 	}
-	var fd int
-	var dupErr error
-	err = conn.Control(func(stdin uintptr) { fd, dupErr = unix.FcntlInt(stdin, unix.F_DUPFD_CLOEXEC, 0) })
-	if err = errors.Join(err, dupErr); err != nil {
-		return err
+}
+
+// expire makes the calls on a pipe fail after a time. A pipe without deadlines, as on Windows, is closed
+// then.
+func expire(f *os.File, after time.Duration) {
+	if f.SetDeadline(time.Now().Add(after)) != nil {
+		time.AfterFunc(after, func() { _ = f.Close() }) // the pipe may be closed already
 	}
-	*theirs = append(*theirs, os.NewFile(uintptr(fd), "input"))
-	return nil
 }
 
 // endInput ends the standard input of a command with HoldInput.
 func (l *launch) endInput() {
-	_ = l.stdin.Close()                             // all is written
-	_, _ = l.control.Write([]byte{commandInputEnd}) // the reaper may have ended
+	_ = l.stdin.Close() // all is written
+	l.inputEnded()
 }
 
 // writeInput writes the whole standard input of a command with HoldInput, and ends it. After an error the input
@@ -137,50 +93,10 @@ func (l *launch) writeInput(input []byte) {
 	}
 }
 
+// close closes the pipes and the supervisor.
 func (l *launch) close() {
-	for _, f := range []*os.File{l.control, l.stdin, l.stdout, l.stderr} {
-		if f != nil {
-			_ = f.Close() // the file may be closed already
-		}
-	}
-}
-
-// kill kills the command and returns at once.
-func (l *launch) kill() { go l.send(commandKill) }
-
-// send sends a message to the reaper and waits for its report. It continues a stopped reaper. It kills a reaper that
-// does not report within reportTimeout; then end finds the processes by their mark.
-func (l *launch) send(b byte) {
-	_, _ = l.control.Write([]byte{b})            // the reaper may have ended
-	_ = l.reaper.Process.Signal(syscall.SIGCONT) // the reaper may have ended
-	late := time.NewTimer(l.reportTimeout)
-	defer late.Stop()
-	select {
-	case <-l.reported:
-	case <-late.C:
-		_ = l.reaper.Process.Kill() // the reaper may have ended
-	}
-}
-
-// report waits for the report of the reaper, and ends the command when ctx ends. All processes have ended
-// before a report.
-func (l *launch) report(ctx context.Context) (r report, err error) {
-	defer context.AfterFunc(ctx, func() { l.send(commandEnd) })()
-	line, err := bufio.NewReader(l.control).ReadBytes('\n')
-	close(l.reported)
-	if err == nil {
-		err = arcp.Unmarshal(line, &r)
-	}
-	return r, err
-}
-
-// end waits for the end of the reaper, which removes the scratch directory. All processes have ended when it
-// returns, even if the reaper was killed.
-func (l *launch) end() {
-	_ = l.reaper.Wait() // ProcessState has the exit status
-	if l.reaper.ProcessState == nil || !l.reaper.ProcessState.Success() {
-		killMarked(l.marker)
-	}
+	l.pipes.close()
+	l.supervisor.close()
 }
 
 // wait calls report and end.
@@ -188,4 +104,13 @@ func (l *launch) wait(ctx context.Context) (report, error) {
 	r, err := l.report(ctx)
 	l.end()
 	return r, err
+}
+
+// removeDir removes a leased directory with its content.
+func removeDir(dir string) error {
+	all, err := local.OpenDirectories(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	return errors.Join(all.Remove(context.Background(), filepath.Base(dir)), all.Close())
 }

@@ -19,15 +19,6 @@ type order struct {
 	HoldInput bool
 }
 
-// Later messages to a reaper, one byte each. The end of the connection means that this process has
-// ended, and counts as commandKill.
-const (
-	commandEnd  = 'e' // SIGTERM to the process group of the command, then SIGKILL to all processes
-	commandKill = 'k' // SIGKILL to all processes
-
-	commandInputEnd = 'i' // the standard input is whole: the reaper closes its write end
-)
-
 // report is the last message of a reaper.
 type report struct {
 	Fault  string // reason why the command was not started; "": the command was started

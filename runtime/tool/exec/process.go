@@ -8,11 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Program describes a program that runs for longer than a call and communicates on its standard input
@@ -48,7 +44,7 @@ func Start(p Program) (*Process, error) {
 		return nil, err
 	}
 	program := p.Command[0]
-	if strings.Contains(program, "/") && !filepath.IsAbs(program) {
+	if filepath.Base(program) != program && !filepath.IsAbs(program) {
 		program = filepath.Join(p.Dir, program)
 	}
 	if program, err = exec.LookPath(program); err != nil {
@@ -62,7 +58,7 @@ func Start(p Program) (*Process, error) {
 		return nil, err
 	}
 	o := order{Program: program, Argv: p.Command, Env: env, Dir: p.Dir, GraceMS: int(p.Grace / time.Millisecond)}
-	l, err := o.start("ARCP_KEEPER=" + rand.Text())
+	l, err := start(o, "ARCP_KEEPER="+rand.Text())
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +80,10 @@ func (p *Process) supervise(ctx context.Context, l *launch, log func(level, mess
 	read := make(chan struct{})
 	go func() { defer close(read); stderr.read(l.stderr) }()
 	r, err := l.wait(ctx)
-	_ = l.stderr.SetDeadline(time.Now().Add(pipeGrace)) // pipes have deadlines
+	expire(l.stderr, pipeGrace)
 	<-read
 	_ = l.stderr.Close()
-	_ = l.control.Close()
+	l.supervisor.close()
 	if r.Left > 0 && log != nil {
 		log("warn", fmt.Sprintf("%d processes of the program could not be ended", r.Left))
 	}
@@ -104,7 +100,7 @@ func exitError(r *report, err error, stderr string) error {
 	case r.Fault != "":
 		how = "it cannot be started: " + r.Fault
 	case r.Signal != 0:
-		how = "it was ended by " + unix.SignalName(syscall.Signal(r.Signal))
+		how = "it was ended by " + signalName(r.Signal)
 	}
 	if stderr != "" {
 		return fmt.Errorf("%s; it said last: %.1000s", how, stderr)

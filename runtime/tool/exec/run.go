@@ -9,10 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -93,10 +90,9 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	defer context.AfterFunc(ctx, func() { c.extendLease(p) })()
 	r, err := l.report(ctx)
 	stopReading()
-	end := time.Now().Add(pipeGrace)
-	_ = l.stdin.SetDeadline(time.Now()) // all readers have ended
-	_ = l.stdout.SetDeadline(end)       // pipes have deadlines
-	_ = l.stderr.SetDeadline(end)       // pipes have deadlines
+	expire(l.stdin, 0) // all readers have ended
+	expire(l.stdout, pipeGrace)
+	expire(l.stderr, pipeGrace)
 	pipes.Wait()
 	c.logSurvivors(job.ID(), &r)
 	c.finish(l, job.ID(), p, err)
@@ -214,7 +210,7 @@ func (c *command) start(job tool.Job, p workDir, args arcp.Raw) (*launch, error)
 	o.GraceMS = int(grace / time.Millisecond)
 	o.Dir, o.Scratch = p.dir, p.lease != nil
 	o.HoldInput = true
-	return o.start(marker(job.ID()))
+	return c.starter(o, marker(job.ID()))
 }
 
 // failure is the details of the error of a command.
@@ -237,8 +233,8 @@ func outcome(r *report, exceeded bool, limit int, stderr string, value func() (a
 		e.Retryable = false // a repeated call has the same output
 		return nil, e
 	case r.Signal != 0:
-		details.Signal = unix.SignalName(syscall.Signal(r.Signal))
-		return nil, unknown("the command was ended by %s%s", details.Signal, boundText(syscall.Signal(r.Signal)))
+		details.Signal = signalName(r.Signal)
+		return nil, unknown("the command was ended by %s%s", details.Signal, boundText(r.Signal))
 	case r.Status != 0:
 		details.ExitStatus = &r.Status
 		return nil, unknown("the command ended with exit status %d", r.Status)
@@ -255,17 +251,6 @@ func outcome(r *report, exceeded bool, limit int, stderr string, value func() (a
 type outputFault string
 
 func (f outputFault) Error() string { return string(f) }
-
-// boundText returns the end of an error message about the bound that a signal enforces, or "".
-func boundText(s syscall.Signal) string {
-	switch s {
-	case syscall.SIGXCPU:
-		return ": it took more than limits.cpu_seconds"
-	case syscall.SIGXFSZ:
-		return ": it wrote a file larger than limits.file_size"
-	}
-	return ""
-}
 
 // maxOutput bounds the output of a tool without MaxResponseBytes: the maximum of a result.
 const maxOutput = 256 << 20

@@ -1,3 +1,5 @@
+//go:build linux
+
 package exec
 
 import (
@@ -52,13 +54,13 @@ func TestUnresponsiveReaperIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	l := &launch{reaper: reaper, control: null, reported: make(chan struct{}), reportTimeout: time.Microsecond}
+	l := &reaped{reaper: reaper, control: null, reported: make(chan struct{}), reportTimeout: time.Microsecond}
 	l.send(commandEnd)
 	_ = reaper.Wait() // the exit status is checked next
 	if ws := reaper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
 		t.Errorf("the reaper ended with %v, want SIGKILL", reaper.ProcessState)
 	}
-	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.reportTimeout != 2*time.Second+killTimeout+reaperMargin {
+	if l, err := start(order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}, "ARCP_TEST=1"); err != nil || l.supervisor.(*reaped).reportTimeout != 2*time.Second+killTimeout+reaperMargin {
 		t.Errorf("reportTimeout = %v, %v", l, err)
 	} else if _, err := l.wait(t.Context()); err != nil {
 		t.Errorf("wait for /bin/true: %v", err)

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -27,8 +26,11 @@ const MarkerVariable = "ARCP_RESOURCE"
 // before the lease is durable. It never runs if the lease fails or the runtime is killed before.
 //
 // The caller must call cmd.Wait, and must not set cmd.SysProcAttr and cmd.ExtraFiles. The error is
-// UNIMPLEMENTED without /bin/sh or /proc.
+// UNIMPLEMENTED on other systems than Linux, and without /bin/sh or /proc.
 func Start(ctx context.Context, job tool.Job, cmd *exec.Cmd, d time.Duration) (tool.ResourceLease, error) {
+	if err := supported(); err != nil {
+		return nil, err
+	}
 	if cmd.Err != nil {
 		return nil, cmd.Err
 	}
@@ -64,7 +66,7 @@ func gate(cmd *exec.Cmd, hold *os.File, mark string) {
 	cmd.Path = "/bin/sh"
 	cmd.Env = append(cmd.Environ(), MarkerVariable+"="+mark)
 	cmd.ExtraFiles = []*os.File{hold}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = ownGroup()
 }
 
 // maxCommandText bounds the command in the display name of a lease, in bytes.

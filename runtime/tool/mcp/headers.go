@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/arcpd/arcpd/internal/osfile"
 )
 
 // headers holds the lines of a headers file. They are secrets: errors and logs have only line numbers.
@@ -61,7 +63,7 @@ func readHeaders(path string) (http.Header, fs.FileInfo, error) {
 		return nil, nil, err
 	case !info.Mode().IsRegular():
 		return nil, nil, errors.New("it is not a regular file")
-	case info.Mode().Perm()&0o077 != 0:
+	case osfile.Shared(info):
 		return nil, nil, fmt.Errorf("others may read or write it (mode %04o); chmod 600 it", info.Mode().Perm())
 	case info.Size() > maxHeadersFile:
 		return nil, nil, fmt.Errorf("it has more than %d bytes", maxHeadersFile)

@@ -185,7 +185,7 @@ func argv(dst *[]string, dir string) func(any) error {
 			return err
 		case len(list) == 0 || list[0] == "":
 			return errors.New(": name a program: [program, argument, …]")
-		case strings.Contains(list[0], "/"):
+		case strings.Contains(list[0], "/"), filepath.Base(list[0]) != list[0]:
 			list[0] = within(dir, list[0])
 		}
 		*dst = list

@@ -9,7 +9,6 @@ import (
 )
 
 const (
-	maxPath  = 4096  // bytes of a path and of a symlink's target, as on Linux
 	maxLinks = 40    // symlinks on one path, as on Linux
 	maxSteps = 10000 // look-ups for one path; hostile links would need millions
 )

@@ -2,20 +2,17 @@ package exec
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/tool/local"
 )
 
 // Files of a reaper besides its standard streams.
@@ -24,9 +21,14 @@ const (
 	inputFD   = 4 // with HoldInput, a write end of the standard input of the command
 )
 
-// killTimeout bounds the attempts of a reaper to kill processes. A process of another user, or a process that
-// waits for a device, may not end.
-const killTimeout = 5 * time.Second
+// Later messages to a reaper, one byte each. The end of the connection means that this process has
+// ended, and counts as commandKill.
+const (
+	commandEnd  = 'e' // SIGTERM to the process group of the command, then SIGKILL to all processes
+	commandKill = 'k' // SIGKILL to all processes
+
+	commandInputEnd = 'i' // the standard input is whole: the reaper closes its write end
+)
 
 // reaperMain is the main function of a reaper. It reads an order, runs the command and writes a report.
 func reaperMain() int {
@@ -55,15 +57,6 @@ func reaperMain() int {
 		return 1 // the parent logs it
 	}
 	return 0
-}
-
-// removeDir removes a leased directory with its content.
-func removeDir(dir string) error {
-	all, err := local.OpenDirectories(filepath.Dir(dir))
-	if err != nil {
-		return err
-	}
-	return errors.Join(all.Remove(context.Background(), filepath.Base(dir)), all.Close())
 }
 
 // reaper supervises a command. The main goroutine owns it; other goroutines send on its channels.

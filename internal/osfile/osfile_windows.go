@@ -1,0 +1,7 @@
+package osfile
+
+// hasBits reports whether the permission bits of a file are those of the file system.
+const hasBits = false
+
+// SyncDir does nothing: Windows cannot sync a directory. NTFS has a journal of the names.
+func SyncDir(string) error { return nil }
