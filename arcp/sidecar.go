@@ -82,6 +82,8 @@ func ParseSidecar(frame []byte) (h SidecarHeader, content []byte, err error) {
 type SidecarAnnouncement struct {
 	SidecarHeader
 	Size uint64 // bytes of content
+
+	hasData bool // the message has content, too
 }
 
 // sidecarName is in the payload of each message that announces a binary frame.
@@ -99,22 +101,28 @@ func (e *Envelope) Announces() (a SidecarAnnouncement, ok bool) {
 	}
 	a.SidecarHeader = SidecarHeader{Kind: SidecarMessage, ID: string(e.ID)}
 	var encoding string
+	var err error
 	switch e.Type {
 	case StreamChunk:
-		p, _ := DecodePayload[StreamChunkPayload](e) // an undecodable payload announces nothing
-		a = SidecarAnnouncement{SidecarHeader{SidecarStream, string(e.StreamID), p.Sequence}, p.Size}
+		var p StreamChunkPayload
+		p, err = DecodePayload[StreamChunkPayload](e)
+		a = SidecarAnnouncement{SidecarHeader{SidecarStream, string(e.StreamID), p.Sequence}, p.Size, hasData(p.Data)}
 		encoding = p.Encoding
 	case ArtifactPut:
-		p, _ := DecodePayload[ArtifactPutPayload](e)
-		a.Size, encoding = p.Length, p.Encoding
+		var p ArtifactPutPayload
+		p, err = DecodePayload[ArtifactPutPayload](e)
+		a.Size, a.hasData, encoding = p.Length, p.Data != "", p.Encoding
 	case ToolInvoke:
-		p, _ := DecodePayload[sidecarCall](e)
-		if p.Tool == putTool {
-			a.Size, encoding = p.Arguments.Size, p.Arguments.Encoding
+		var p sidecarCall
+		if p, err = DecodePayload[sidecarCall](e); p.Tool == putTool {
+			a.Size, a.hasData, encoding = p.Arguments.Size, hasData(p.Arguments.Data), p.Arguments.Encoding
 		}
 	}
-	return a, encoding == EncodingSidecar
+	return a, err == nil && encoding == EncodingSidecar // an undecodable payload announces nothing
 }
+
+// hasData reports whether the member data has content.
+func hasData(data Raw) bool { return len(data) > 0 && data.Kind() != 'n' && string(data) != `""` }
 
 // putTool is the tool whose calls may announce a binary frame (§7.10).
 const putTool = "artifact.put"
@@ -125,6 +133,7 @@ type sidecarCall struct {
 	Arguments struct {
 		Encoding string `json:"encoding"`
 		Size     uint64 `json:"size"`
+		Data     Raw    `json:"data"`
 	} `json:"arguments"`
 }
 
@@ -133,6 +142,8 @@ type sidecarCall struct {
 func (a SidecarAnnouncement) Check(frame []byte) ([]byte, error) {
 	h, content, err := ParseSidecar(frame)
 	switch {
+	case a.hasData:
+		return nil, errors.New("a message that announces a binary frame has no data")
 	case err != nil:
 		return nil, fmt.Errorf("%w; the message announces a binary frame with %s", err, a.SidecarHeader)
 	case h != a.SidecarHeader:

@@ -38,6 +38,8 @@ func TestAnnounces(t *testing.T) {
 		{arcp.StreamChunk, `{"sequence":7,"encoding":"base64","data":"sidecar"}`, "", 0},
 		{arcp.StreamChunk, `{"sequence":7,"data":{"encoding":"sidecar"}}`, "", 0},
 		{arcp.StreamChunk, `{"sequence":"x","encoding":"sidecar"}`, "", 0},
+		{arcp.StreamChunk, `{"encoding":"sidecar","size":3,"sequence":"x"}`, "", 0},
+		{arcp.StreamChunk, `{"encoding":"sidecar","sequence":7,"size":-5}`, "", 0},
 		{arcp.ArtifactPut, `{"media_type":"a/b","data":"","encoding":"sidecar","length":9,"size":20}`, "the content of message msg_1", 9},
 		{arcp.ArtifactPut, `{"media_type":"sidecar","data":""}`, "", 0},
 		{arcp.ToolInvoke, `{"tool":"artifact.put","arguments":{"encoding":"sidecar","size":4}}`, "the content of message msg_1", 4},

@@ -274,6 +274,30 @@ func (b *safeBuffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
+// A session that negotiated links is answered as others are after the runtime was started without them.
+func TestResumedSessionWithoutLinks(t *testing.T) {
+	st, dir := keptStore{memory(t)}, t.TempDir()
+	s := startWithLinks(t, st, func(c *runtime.Config) { c.Artifacts.Dir = dir })
+	c := s.connect(t, "alice")
+	ref := c.put(largeArtifact)
+	c.Abort()
+	p := s.server.connect(t)
+	p.send(arcp.SessionOpen, fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},"capabilities":{"artifacts":true,"artifact_redirect":true}}`, token), "")
+	accepted := p.expect(arcp.SessionAccepted)
+	_ = p.conn.Abort()
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, st, func(c *runtime.Config) { c.Artifacts.Dir = dir })
+	p = again.connect(t)
+	p.send(arcp.SessionResume, fmt.Sprintf(`{"resume_token":%q,"last_event_seq":0}`, resumeToken(t, accepted)), fmt.Sprintf(`"session_id":%q,`, accepted.SessionID))
+	p.expect(arcp.SessionResumed)
+	request := p.send(arcp.ArtifactFetch, fmt.Sprintf(`{"artifact_id":%q}`, ref.ArtifactID), "")
+	if e := refusal(t, p.answer(request)); e.Code != arcp.CodeFailedPrecondition {
+		t.Errorf("the fetch is refused with %v, want FAILED_PRECONDITION", e)
+	}
+}
+
 // A link is neither logged nor stored, and ends with the process.
 func TestLinksEndWithTheProcess(t *testing.T) {
 	dir := t.TempDir()

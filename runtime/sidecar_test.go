@@ -407,6 +407,26 @@ func TestSidecarMismatch(t *testing.T) {
 			t.Errorf("%q: %v, want %s", frame, e, want)
 		}
 	}
+	for name, test := range map[string]struct {
+		t             arcp.Type
+		payload, want string
+	}{
+		"data of a chunk":     {arcp.StreamChunk, `{"sequence":0,"encoding":"sidecar","size":3,"data":"YWJj"}`, "has no data"},
+		"data of an artifact": {arcp.ArtifactPut, `{"media_type":"a/b","encoding":"sidecar","length":3,"data":"YWJj"}`, "has no data"},
+		"data of a call":      {arcp.ToolInvoke, `{"tool":"artifact.put","arguments":{"encoding":"sidecar","size":3,"data":"YWJj"}}`, "has no data"},
+		"large payload":       {arcp.ArtifactPut, `{"media_type":"a/b","encoding":"sidecar","length":3,"data":"","x":"` + strings.Repeat("x", 64<<10) + `"}`, "may have a payload of 65536 bytes"},
+		"large call":          {arcp.ToolInvoke, `{"tool":"artifact.put","arguments":{"encoding":"sidecar","size":1048577}}`, "may have 1048576 bytes of content"},
+	} {
+		request := p.send(test.t, test.payload, `"stream_id":"str_a",`)
+		header := messageHeader(request)
+		if test.t == arcp.StreamChunk {
+			header = streamHeader("str_a", 0)
+		}
+		p.sendBinary(header, "abc")
+		if e := refusal(t, p.answer(request)); e.Code != arcp.CodeInvalidArgument || !strings.Contains(e.Message, test.want) {
+			t.Errorf("%s: %v, want %s", name, e, test.want)
+		}
+	}
 	p.sent-- // the same id: a refused message counts as not sent
 	request := p.send(arcp.StreamChunk, chunkPayload(0, 3), `"stream_id":"str_a",`)
 	p.sendBinary(streamHeader("str_a", 0), "abc")

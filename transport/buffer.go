@@ -44,13 +44,14 @@ func appendBuffer(dst, p []byte) []byte {
 	return longer
 }
 
-// growFrame makes room for n more bytes of a frame above BufferSize, or for a part of them: no more than four
-// times the bytes that the peer has sent.
+// growFrame makes room for n more bytes of a frame above BufferSize, or for a part of them: at most four times
+// the bytes that the peer has sent, and at least a quarter of these, so that small fragments do not copy the
+// frame each time.
 func growFrame(frame []byte, n int) []byte {
 	if len(frame) < cap(frame) {
 		return frame
 	}
-	longer := make([]byte, len(frame), len(frame)+min(n, 4*len(frame)))
+	longer := make([]byte, len(frame), len(frame)+min(max(n, len(frame)/4), 4*len(frame)))
 	copy(longer, frame)
 	putBuffer(frame)
 	return longer

@@ -71,5 +71,5 @@ Environment variables of output:
   NO_COLOR       no colours, if it is not empty
   TERM=dumb      no colours and no progress bars
 
-A command of a tool gets ARCP_JOB_ID and others: docs/tools.md lists them.`}
+A command of a tool gets ARCP_JOB_ID and others: docs/configuration-tools.md lists them.`}
 }

@@ -24,6 +24,7 @@ func newJobsList(a *app) *cobra.Command {
 	filter := new(arcp.JobFilter)
 	cmd := newList(a, list[arcp.JobEntry]{
 		short:  "List your newest jobs, the newest first",
+		long:   "Lists your newest jobs, the newest first. With -o json or --cursor it lists pages that begin with\nthe oldest jobs.",
 		newest: true,
 		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.JobEntry], error) {
 			p, err := c.ListJobs(ctx, client.ListJobsParams{Filter: filter, Limit: q.limit, Cursor: q.cursor})

@@ -92,7 +92,7 @@ type scheduleList struct {
 }
 
 func newScheduleList(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List your schedules, oldest first", Args: noArgs}
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List your schedules, oldest first", Args: noArgs}
 	t := addTarget(cmd)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
 		raw, err := callTool(ctx, c, "schedule.list", struct{}{})

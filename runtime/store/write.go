@@ -111,7 +111,7 @@ type Follow struct {
 	Job           arcp.JobID
 	CorrelationID arcp.MessageID
 	From          uint64       // JSeq
-	Types         arcp.TypeSet // zero: everything the session's view shows
+	Types         arcp.TypeSet // zero: everything the session's view shows; without arcp.RuntimeMetrics and arcp.DraftChunks, which are not stored
 	Forwarded     bool         // the events are forwarded copies
 	Once          bool         // only the history: later events are not followed
 	New           bool         // adds nothing if the session follows the job already; see above

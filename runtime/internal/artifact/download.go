@@ -23,8 +23,10 @@ const (
 )
 
 // ServeHTTP serves the links. The last element of the path is the token. A GET uses the link, and a HEAD
-// does not. Every other request has the same answer as that for an unknown token.
+// does not. The answer to a refused request does not depend on the token.
 func (l *Links) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// A connection that is kept alive has the deadline of its last download.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(chunkTimeout)) // fails without deadlines
 	token := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")

@@ -70,7 +70,8 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 		return nil
 	}
 	identity, sidecar := c.principal.identity, c.output.sidecar
-	redirects := c.machine.Has(arcp.FeatureArtifactRedirect) && !isPart(p)
+	// A resumed session may have negotiated links before the runtime was started without them.
+	redirects := c.srv.opts.Artifacts.Links != nil && c.machine.Has(arcp.FeatureArtifactRedirect) && !isPart(p)
 	c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
 		if redirects {
 			if ref := c.srv.linkArtifact(identity, p.ArtifactID); ref != nil {

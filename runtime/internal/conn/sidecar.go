@@ -3,12 +3,14 @@ package conn
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
@@ -72,7 +74,8 @@ func (c *conn) acceptSidecars() {
 }
 
 // sidecarReader joins each message that announces a binary frame with that frame, which is the next one of the
-// connection. It holds at most one message. Only the reader uses it.
+// connection. It holds at most one message, whose payload has at most maxAnnouncement bytes, until the next frame
+// or the end of the connection. Only the reader uses it.
 type sidecarReader struct {
 	conn      transport.BinaryConn // nil: the connection has no binary frames
 	held      *inbound             // waits for its binary frame; nil: none
@@ -87,16 +90,34 @@ func newSidecarReader(tc transport.Conn) (sr sidecarReader) {
 // isBinary reports whether the frame that was read last is binary.
 func (sr *sidecarReader) isBinary() bool { return sr.conn != nil && sr.conn.Binary() }
 
-// hold holds a message that announces a binary frame, and reports whether it does.
+// maxAnnouncement bounds the payload of a message that announces a binary frame, because it is held until that
+// frame is there. The content is in the binary frame.
+const maxAnnouncement = 64 << 10
+
+// hold holds a message that announces a binary frame, and reports whether it does. A message that is refused is
+// held, too: its binary frame follows.
 func (sr *sidecarReader) hold(in inbound) bool {
 	if in.env == nil {
 		return false
 	}
 	announced, ok := in.env.Announces()
-	if ok {
-		sr.held, sr.announced = &in, announced
+	if !ok {
+		return false
 	}
-	return ok
+	switch {
+	case len(in.env.Payload) > maxAnnouncement:
+		refuseHeld(&in, "a message that announces a binary frame may have a payload of %d bytes, and this one has %d", maxAnnouncement, len(in.env.Payload))
+		in.env.Payload = nil
+	case in.env.Type == arcp.ToolInvoke && announced.Size > artifact.MaxChunk:
+		refuseHeld(&in, "the binary frame of a call may have %d bytes of content, and this one announces %d", artifact.MaxChunk, announced.Size)
+	}
+	sr.held, sr.announced = &in, announced
+	return true
+}
+
+// refuseHeld makes a fault of a held message.
+func refuseHeld(in *inbound, format string, args ...any) {
+	in.fault = &sidecarFault{request: in.env.ID, env: in.env, message: fmt.Sprintf(format, args...)}
 }
 
 // resolve handles the next frame after hold, and each binary frame. It returns the message with its binary
@@ -109,15 +130,17 @@ func (sr *sidecarReader) resolve(frame []byte, binary bool, ended error) (in inb
 		return in, false
 	case held == nil:
 		return inbound{fault: unannounced(frame), size: len(frame)}, true
+	case held.fault != nil:
+		return *held, true
 	case !binary:
-		held.fault = &sidecarFault{request: held.env.ID, env: held.env, message: "the message announces a binary frame with " +
-			sr.announced.String() + ", and a text frame follows it"}
+		refuseHeld(held, "the message announces a binary frame with %s, and a text frame follows it", sr.announced)
 		return *held, true
 	}
+	before := len(held.env.Payload)
 	if err := held.env.Attach(sr.announced, frame); err != nil {
-		held.fault = &sidecarFault{request: held.env.ID, env: held.env, message: err.Error()}
+		refuseHeld(held, "%s", err)
 	}
-	held.size += len(frame)
+	held.size += max(len(frame), len(held.env.Payload)-before)
 	return *held, true
 }
 
@@ -181,9 +204,9 @@ const maxSizeMember = len(base64Member) + len(`,"size":18446744073709551615}`)
 
 // binaryChunk is a stream.chunk of a binary stream in two frames.
 type binaryChunk struct {
-	event *store.Event // without data, with the encoding sidecar
-	head  arcp.SidecarHeader
-	data  []byte // the content in base64
+	event   *store.Event // without data, with the encoding sidecar
+	head    arcp.SidecarHeader
+	content []byte
 }
 
 // splitChunk splits an event that is a chunk of a binary stream. It reports false for all other events.
@@ -206,18 +229,18 @@ func splitChunk(e *store.Event) (bc binaryChunk, ok bool) {
 	if !closed || !named || err != nil || encoding < 0 {
 		return bc, false
 	}
+	content, err := base64.StdEncoding.AppendDecode(make([]byte, 0, base64.StdEncoding.DecodedLen(len(data))), data)
+	if err != nil { // a tool's Stream has encoded it
+		return bc, false
+	}
 	view := *e
 	view.Body = slices.Concat(body, payload[:at], tail[:encoding], []byte(`"encoding":"`+arcp.EncodingSidecar+`"`), tail[encoding+len(base64Member):], []byte("}"))
-	return binaryChunk{&view, arcp.SidecarHeader{Kind: arcp.SidecarStream, ID: string(id), Sequence: sequence}, data}, true
+	return binaryChunk{&view, arcp.SidecarHeader{Kind: arcp.SidecarStream, ID: string(id), Sequence: sequence}, content}, true
 }
 
 // appendSidecar appends the binary frame of a chunk.
 func (b *batch) appendSidecar(bc binaryChunk) {
-	b.data = bc.head.Append(b.data)
-	var err error
-	if b.data, err = base64.StdEncoding.AppendDecode(b.data, bc.data); err != nil { // a tool's Stream has encoded it
-		panic("conn: data of a binary chunk: " + err.Error())
-	}
+	b.data = append(bc.head.Append(b.data), bc.content...)
 	b.ends = append(b.ends, len(b.data))
 }
 

@@ -67,16 +67,22 @@ func (tg toolGoroutine) mayWriteThought(role string) bool {
 	return tg.s.authority.MayWriteThought(role)
 }
 
+// noRole stands for a role that is no string. No pattern covers it, because it cannot be a target.
+const noRole = "\x00"
+
 // leasedThought returns an event with the name thought, without its text if the job's lease does not let it
 // be recorded.
 func (tg toolGoroutine) leasedThought(p arcp.EventEmitPayload) arcp.EventEmitPayload {
 	var thought struct {
-		Role string `json:"role"`
+		Role arcp.Raw `json:"role"`
 	}
-	if err := arcp.Unmarshal(p.Data, &thought); err != nil {
-		thought.Role = "" // data that is no object, such as a text
+	var role string
+	if err := arcp.Unmarshal(p.Data, &thought); err == nil && len(thought.Role) > 0 { // else it is a text, or has no role
+		if err := arcp.Unmarshal(thought.Role, &role); err != nil {
+			role = noRole
+		}
 	}
-	if !tg.mayWriteThought(thought.Role) {
+	if !tg.mayWriteThought(role) {
 		p.Data = arcp.Raw(`{"text":"","redacted":true}`)
 	}
 	return p

@@ -7,6 +7,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -92,10 +93,27 @@ func (q *eventQueue) endStreams() {
 	q.streams.open, q.streams.changed = nil, true
 }
 
+// refuseCost refuses a chunk that is a metric of a cost, because it would not debit the budget.
+func refuseCost(chunk arcp.Raw) error {
+	var m struct {
+		Name arcp.Raw `json:"name"`
+	}
+	var name string
+	if arcp.Unmarshal(chunk, &m) == nil && arcp.Unmarshal(m.Name, &name) == nil && lease.IsCost(name) {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "stream: the metric %s is a cost: report it with Job.Metric, which debits the budget", name)
+	}
+	return nil
+}
+
 func (st *stream) ID() arcp.StreamID { return st.common.StreamID }
 
 // Chunk queues a chunk.
 func (st *stream) Chunk(p arcp.StreamChunkPayload) error {
+	if p.Kind == arcp.StreamMetric {
+		if err := refuseCost(p.Data); err != nil {
+			return err
+		}
+	}
 	if err := st.awaitPace(len(p.Data)); err != nil {
 		return err
 	}

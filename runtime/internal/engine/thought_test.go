@@ -26,6 +26,9 @@ func think(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return nil, err
 		}
 	}
+	if err := j.Emit(arcp.StreamThought, arcp.Raw(`{"text":"d","role":["plan"]}`)); err != nil {
+		return nil, err
+	}
 	return nil, j.Emit("plan", arcp.Raw(`{"text":"no thought"}`))
 }
 
@@ -57,14 +60,15 @@ func TestLeaseRedactsThoughts(t *testing.T) {
 		plan     = `{"text":"a","role":"plan"}`
 		text     = `{"text":"b"}`
 		redacted = `{"text":"","redacted":true}`
+		list     = `{"text":"d","role":["plan"]}`
 		event    = `{"text":"no thought"}`
 	)
 	for raw, want := range map[string][]string{
-		`{"fs.read":["/a"]}`:                             {"a", "b", "c-", plan, text, `"c"`, event},
-		`{"thought.write":["*"]}`:                        {"a", "b", "c-", plan, text, `"c"`, event},
-		`{"thought.write":[]}`:                           {"-", "-", "-", redacted, redacted, redacted, event},
-		`{"thought_write":["plan"]}`:                     {"a", "-", "-", plan, redacted, redacted, event},
-		`{"thought.write":["assistant_thought","oth*"]}`: {"-", "b", "c-", redacted, text, `"c"`, event},
+		`{"fs.read":["/a"]}`:                             {"a", "b", "c-", plan, text, `"c"`, list, event},
+		`{"thought.write":["*"]}`:                        {"a", "b", "c-", plan, text, `"c"`, redacted, event},
+		`{"thought.write":[]}`:                           {"-", "-", "-", redacted, redacted, redacted, redacted, event},
+		`{"thought_write":["plan"]}`:                     {"a", "-", "-", plan, redacted, redacted, redacted, event},
+		`{"thought.write":["assistant_thought","oth*"]}`: {"-", "b", "c-", redacted, text, `"c"`, redacted, event},
 	} {
 		t.Run(raw, func(t *testing.T) {
 			runEngine(t, nil, func(f *fixture) {
@@ -76,4 +80,29 @@ func TestLeaseRedactsThoughts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A metric of a cost on a stream would not debit the budget.
+func TestStreamRefusesCosts(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			st, err := j.OpenStream(tool.StreamOptions{Kind: arcp.StreamMetric})
+			if err != nil {
+				return nil, err
+			}
+			for _, name := range []string{"calls", "cost.budget.remaining"} {
+				if err := st.WriteJSON(arcp.MetricPayload{Name: name, Value: "1", Unit: "USD"}); err != nil {
+					return nil, err
+				}
+			}
+			if err := st.WriteJSON(arcp.MetricPayload{Name: "cost.calls", Value: "1", Unit: "USD"}); code(err) != "INVALID_ARGUMENT" {
+				t.Errorf("a cost: %v, want INVALID_ARGUMENT", err)
+			}
+			return nil, nil
+		})
+		f.submitLeased("spend", `{}`, 0)
+		if frames := f.frames("sess_1"); frames[len(frames)-1].Type != arcp.JobCompleted {
+			t.Errorf("the job ends with %s", frames[len(frames)-1].Type)
+		}
+	})
 }

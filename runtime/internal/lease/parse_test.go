@@ -170,6 +170,8 @@ func TestNoLeaseCoversNothing(t *testing.T) {
 		Covers(arcp.NamespaceCostBudget, "USD:5"), arcp.CodePermissionDenied)
 	wantCode(t, "nothing is within nothing", l.CheckSubset(nil), "")
 	wantCode(t, "nothing is within nothing", parse(t, `{"fs.read":[]}`).CheckSubset(nil), "")
+	wantCode(t, "an absent thought.write covers every role", parse(t, `{"thought.write":["plan"]}`).CheckSubset(parse(t, `{"fs.read":["/a"]}`)), "")
+	wantCode(t, "a present one covers its roles", parse(t, `{"thought.write":["plan"]}`).CheckSubset(parse(t, `{"thought.write":["other"]}`)), arcp.CodeLeaseSubsetViolation)
 	wantCode(t, "something is not", parse(t, `{"fs.read":["/a"]}`).CheckSubset(nil), arcp.CodeLeaseSubsetViolation)
 	if l.Budget() != nil || !l.ExpiresAt().IsZero() || string(l.Encode()) != "{}" || l.Has(FSRead) {
 		t.Error("a nil lease is not empty")

@@ -13,7 +13,8 @@ import (
 //
 //   - Each pattern is covered by the union of the parent's patterns of the namespace. The
 //     decision is exact within maxSteps; an undecided pattern is not covered. A namespace
-//     that the parent lacks covers nothing, also model.use.
+//     that the parent lacks covers nothing, also model.use, but not thought.write, which then covers
+//     everything.
 //   - Each amount is at most the parent's, if the parent is limited in the currency.
 //     Budget.Reserve compares it with the remaining budget of the parent.
 //   - The expiry is not later than the parent's.
@@ -64,7 +65,10 @@ func (p *permission) firstExcess(limit *Lease, steps *int) *pattern {
 		return nil
 	}
 	q := limit.find(p.namespace)
-	if q == nil {
+	switch {
+	case q == nil && p.namespace == arcp.NamespaceThoughtWrite: // its absence allows everything
+		return nil
+	case q == nil:
 		return &p.patterns[0]
 	}
 	in := newInclusion(q.patterns, *steps)
