@@ -31,7 +31,6 @@ const MaxEntries = 100_000
 //   - An entry that is replaced during a call may be opened, but is neither read nor changed.
 //   - OpenFile does not open an existing file for writing, because its other names cannot be excluded. WriteFile
 //     replaces it.
-//   - Rename moves within a directory only.
 //
 // On Windows every operation is UNIMPLEMENTED.
 type Files struct {

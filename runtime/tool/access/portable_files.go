@@ -10,33 +10,32 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"syscall"
 
 	"github.com/arcpd/arcpd/arcp"
+	"golang.org/x/sys/unix"
 )
 
-// rootFiles are Files on systems without O_PATH. It opens entries with os.Root.
+// portableFiles are Files on systems without O_PATH.
 //
 //   - A directory on the path needs read permission.
 //   - An entry that is replaced during a call may be opened, but is neither read nor changed.
 //   - An existing file is not opened for writing, because its other names (hard links) cannot be excluded.
 //     WriteFile replaces it.
-//   - Rename moves within a directory only.
-type rootFiles struct{ *Files }
+type portableFiles struct{ *Files }
 
-// rootTarget is the resolved path of an operation.
-type rootTarget struct {
-	*rootEnd
+// portableTarget is the resolved path of an operation.
+type portableTarget struct {
+	*portableEnd
 	request
 }
 
 // find resolves a path within the job's authority. The caller must close the target.
-func (f rootFiles) find(name string, in intent) (*rootTarget, error) {
+func (f portableFiles) find(name string, in intent) (*portableTarget, error) {
 	r, err := f.newRequest(name, in)
 	if err != nil {
 		return nil, err
 	}
-	tg := &rootTarget{rootWalk(r.asked, !in.nofollow, r.covers), r}
+	tg := &portableTarget{portableWalk(r.asked, !in.nofollow, r.covers), r}
 	if err := r.admit(&tg.walked, in); err != nil {
 		tg.close()
 		return nil, err
@@ -52,11 +51,11 @@ type namedInfo struct {
 
 func (n namedInfo) Name() string { return n.name }
 
-func (f rootFiles) Stat(path string) (fs.FileInfo, error) {
+func (f portableFiles) Stat(path string) (fs.FileInfo, error) {
 	return f.stat(path, intent{op: "stat", namespaces: reading})
 }
 
-func (f rootFiles) stat(name string, in intent) (fs.FileInfo, error) {
+func (f portableFiles) stat(name string, in intent) (fs.FileInfo, error) {
 	t, err := f.find(name, in)
 	if err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func (f rootFiles) stat(name string, in intent) (fs.FileInfo, error) {
 	return namedInfo{t.info, path.Base(t.asked)}, nil
 }
 
-func (f rootFiles) OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
+func (f portableFiles) OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	ns, err := namespaces(path, flag)
 	if err != nil {
 		return nil, err
@@ -76,14 +75,14 @@ func (f rootFiles) OpenFile(path string, flag int, perm fs.FileMode) (*os.File, 
 	}
 	defer t.close()
 	if len(t.lost) > 1 || t.name == "." {
-		return nil, t.fail(cmp.Or(t.err, error(syscall.EISDIR)))
+		return nil, t.fail(cmp.Or(t.err, error(unix.EISDIR)))
 	}
 	if t.missing() {
-		file, err := t.dir.OpenFile(t.name, openFlags|flag&^os.O_TRUNC|os.O_EXCL, perm.Perm())
-		return file, t.fail(cause(err))
+		file, err := t.dir.openFile(t.name, flag&^os.O_TRUNC|os.O_EXCL, perm, t.asked)
+		return file, t.fail(err)
 	}
 	if flag&os.O_EXCL != 0 {
-		return nil, t.fail(syscall.EEXIST)
+		return nil, t.fail(unix.EEXIST)
 	}
 	if err := t.regular(t.info); err != nil {
 		return nil, err
@@ -94,52 +93,46 @@ func (f rootFiles) OpenFile(path string, flag int, perm fs.FileMode) (*os.File, 
 	return t.open(flag)
 }
 
-// openFlags are the flags for opening a file. A fifo must not block the tool, and a terminal must not become the
-// controlling terminal of the runtime.
-const openFlags = syscall.O_NONBLOCK | syscall.O_NOCTTY
-
 // open opens the regular file for reading.
-func (tg *rootTarget) open(flag int) (*os.File, error) {
-	file, err := tg.dir.OpenFile(tg.name, openFlags|flag, 0)
+func (tg *portableTarget) open(flag int) (*os.File, error) {
+	fd, err := tg.dir.open(tg.name, flag, 0)
 	if err != nil {
-		return nil, tg.fail(cause(err))
+		return nil, tg.fail(err)
 	}
-	info, err := file.Stat()
-	if err == nil && os.SameFile(info, tg.info) && info.Mode().IsRegular() {
-		return file, nil
+	if !tg.info.isOpenAs(fd) { // the file was replaced meanwhile
+		_ = unix.Close(fd) // it was not read
+		return nil, tg.fail(unix.EBUSY)
 	}
-	_ = file.Close()                   // it was not read
-	return nil, tg.fail(syscall.EBUSY) // the file was replaced meanwhile
+	if err := unix.SetNonblock(fd, false); err != nil {
+		_ = unix.Close(fd) // it was not read
+		return nil, tg.fail(err)
+	}
+	return os.NewFile(uintptr(fd), tg.asked), nil
 }
 
 // regular returns an error unless the file is a regular file.
-func (tg *rootTarget) regular(info fs.FileInfo) error {
+func (tg *portableTarget) regular(info *statInfo) error {
 	switch {
 	case info.Mode().IsRegular():
 		return nil
 	case info.IsDir():
-		return tg.fail(syscall.EISDIR)
+		return tg.fail(unix.EISDIR)
 	}
 	return tg.refuse(notRegular(tg.asked))
 }
 
-func (f rootFiles) ReadDir(path string) ([]fs.DirEntry, error) {
+func (f portableFiles) ReadDir(path string) ([]fs.DirEntry, error) {
 	t, err := f.find(path, intent{op: "readdir", namespaces: reading})
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
 	if !t.info.IsDir() {
-		return nil, t.fail(syscall.ENOTDIR)
+		return nil, t.fail(unix.ENOTDIR)
 	}
-	sub, err := openSame(t.dir, t.name, t.info)
+	dir, err := t.dir.openFile(t.name, os.O_RDONLY|unix.O_DIRECTORY, 0, t.asked)
 	if err != nil {
 		return nil, t.fail(err)
-	}
-	defer closeRoot(sub)
-	dir, err := sub.Open(".")
-	if err != nil {
-		return nil, t.fail(cause(err))
 	}
 	defer dir.Close()
 	list, err := dir.ReadDir(MaxEntries + 1)
@@ -152,28 +145,28 @@ func (f rootFiles) ReadDir(path string) ([]fs.DirEntry, error) {
 	return f.entries(t.asked, list), nil
 }
 
-func (f rootFiles) entries(dir string, list []fs.DirEntry) []fs.DirEntry {
+func (f portableFiles) entries(dir string, list []fs.DirEntry) []fs.DirEntry {
 	for i, e := range list {
-		list[i] = rootEntry{e, f, path.Join(dir, e.Name())}
+		list[i] = portableEntry{e, f, path.Join(dir, e.Name())}
 	}
 	sortByName(list)
 	return list
 }
 
-// rootEntry is an entry of a directory. Its Info checks the authority.
-type rootEntry struct {
+// portableEntry is an entry of a directory. Its Info checks the authority.
+type portableEntry struct {
 	fs.DirEntry
-	files rootFiles
+	files portableFiles
 	path  string
 }
 
-func (e rootEntry) Info() (fs.FileInfo, error) {
+func (e portableEntry) Info() (fs.FileInfo, error) {
 	return e.files.stat(e.path, intent{op: "lstat", namespaces: reading, nofollow: true})
 }
 
-func (e rootEntry) String() string { return fs.FormatDirEntry(e) }
+func (e portableEntry) String() string { return fs.FormatDirEntry(e) }
 
-func (f rootFiles) WriteFile(path string, data []byte, perm fs.FileMode) error {
+func (f portableFiles) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	t, err := f.find(path, intent{op: "write", namespaces: writing, create: true})
 	if err != nil {
 		return err
@@ -191,15 +184,15 @@ func (f rootFiles) WriteFile(path string, data []byte, perm fs.FileMode) error {
 }
 
 // replace writes a new file in the same directory and renames it.
-func (tg *rootTarget) replace(data []byte, perm fs.FileMode) (err error) {
+func (tg *portableTarget) replace(data []byte, perm fs.FileMode) (err error) {
 	temp := ".arcp-" + rand.Text()
-	file, err := tg.dir.OpenFile(temp, openFlags|os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm.Perm())
+	file, err := tg.dir.openFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm, tg.asked)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = tg.dir.Remove(temp) // the first error is more precise
+			_ = unix.Unlinkat(tg.dir.fd, temp, 0) // the first error is more precise
 		}
 	}()
 	if tg.err == nil {
@@ -217,19 +210,10 @@ func (tg *rootTarget) replace(data []byte, perm fs.FileMode) (err error) {
 	if err != nil {
 		return err
 	}
-	return renameIn(tg.dir, temp, tg.name)
+	return unix.Renameat(tg.dir.fd, temp, tg.dir.fd, tg.name)
 }
 
-// renameIn renames an entry of a directory.
-func renameIn(dir *os.Root, from, to string) error {
-	err := dir.Rename(from, to)
-	if l, ok := errors.AsType[*os.LinkError](err); ok {
-		return l.Err
-	}
-	return err
-}
-
-func (f rootFiles) Mkdir(path string, perm fs.FileMode) error {
+func (f portableFiles) Mkdir(path string, perm fs.FileMode) error {
 	t, err := f.find(path, intent{op: "mkdir", namespaces: writing, nofollow: true, create: true})
 	if err != nil {
 		return err
@@ -237,14 +221,14 @@ func (f rootFiles) Mkdir(path string, perm fs.FileMode) error {
 	defer t.close()
 	switch {
 	case t.err == nil:
-		return t.fail(syscall.EEXIST)
+		return t.fail(unix.EEXIST)
 	case !t.missing():
 		return t.fail(t.err)
 	}
-	return t.fail(cause(t.dir.Mkdir(t.name, perm.Perm())))
+	return t.fail(t.dir.mkdir(t.name, perm))
 }
 
-func (f rootFiles) MkdirAll(path string, perm fs.FileMode) error {
+func (f portableFiles) MkdirAll(path string, perm fs.FileMode) error {
 	t, err := f.find(path, intent{op: "mkdir", namespaces: writing, create: true})
 	if err != nil {
 		return err
@@ -252,7 +236,7 @@ func (f rootFiles) MkdirAll(path string, perm fs.FileMode) error {
 	defer t.close()
 	if t.err == nil {
 		if !t.info.IsDir() {
-			return t.fail(syscall.ENOTDIR)
+			return t.fail(unix.ENOTDIR)
 		}
 		return nil
 	}
@@ -266,39 +250,36 @@ func (f rootFiles) MkdirAll(path string, perm fs.FileMode) error {
 }
 
 // makeLost creates the missing directories of the path.
-func (tg *rootTarget) makeLost(perm fs.FileMode) error {
+func (tg *portableTarget) makeLost(perm fs.FileMode) error {
 	for _, name := range tg.lost {
-		err := tg.dir.Mkdir(name, perm.Perm())
+		err := tg.dir.mkdir(name, perm)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return tg.fail(cause(err))
+			return tg.fail(err)
 		}
-		info, err := tg.dir.Lstat(name)
-		if err != nil {
-			return tg.fail(cause(err))
-		}
-		if !info.IsDir() {
-			return tg.fail(syscall.ENOTDIR)
-		}
-		sub, err := openSame(tg.dir, name, info)
+		sub, err := tg.dir.openDirectory(name)
 		if err != nil {
 			return tg.fail(err)
 		}
-		closeRoot(tg.dir)
+		closeDirectory(tg.dir)
 		tg.dir = sub
 	}
 	return nil
 }
 
-func (f rootFiles) Remove(path string) error {
+func (f portableFiles) Remove(path string) error {
 	t, err := f.find(path, intent{op: "remove", namespaces: writing, nofollow: true})
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	return t.fail(cause(t.dir.Remove(t.name)))
+	flags := 0
+	if t.info.IsDir() {
+		flags = unix.AT_REMOVEDIR
+	}
+	return t.fail(unix.Unlinkat(t.dir.fd, t.name, flags))
 }
 
-func (f rootFiles) Rename(oldPath, newPath string) error {
+func (f portableFiles) Rename(oldPath, newPath string) error {
 	from, err := f.find(oldPath, intent{op: "rename", namespaces: writing, nofollow: true})
 	if err != nil {
 		return err
@@ -312,16 +293,5 @@ func (f rootFiles) Rename(oldPath, newPath string) error {
 	if len(to.lost) > 1 {
 		return to.fail(to.err)
 	}
-	source, err := from.dir.Stat(".")
-	if err != nil {
-		return from.fail(cause(err))
-	}
-	target, err := to.dir.Stat(".")
-	if err != nil {
-		return to.fail(cause(err))
-	}
-	if !os.SameFile(source, target) {
-		return arcp.Errorf(arcp.CodeUnimplemented, "%s is in another directory, and this system moves within a directory only: copy the file and remove it", to.asked)
-	}
-	return from.fail(renameIn(from.dir, from.name, to.name))
+	return from.fail(unix.Renameat(from.dir.fd, from.name, to.dir.fd, to.name))
 }
