@@ -75,6 +75,7 @@ var allowed = map[string][]string{
 	"internal/backoff":     {},
 	"internal/clip":        {},
 	"internal/e2e":         {},
+	"internal/osfile":      {},
 	"internal/specdoc":     {"arcp"},
 	"runtime": {
 		"arcp",

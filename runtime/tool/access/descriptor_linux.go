@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -84,16 +83,3 @@ func onProc(fd int) bool {
 }
 
 func kind(st unix.Stat_t) uint32 { return st.Mode & unix.S_IFMT }
-
-// split returns the names of a path, including "..".
-func split(path string) []string {
-	var names []string
-	for name := range strings.SplitSeq(path, "/") {
-		if name != "" && name != "." {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func join(names []string) string { return "/" + strings.Join(names, "/") }

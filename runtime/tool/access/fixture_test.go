@@ -48,6 +48,7 @@ func outcome(err error) string {
 			arcp.CodeResourceExhausted:  "toolarge",
 			arcp.CodeFailedPrecondition: "precondition",
 			arcp.CodeLeaseExpired:       "expired",
+			arcp.CodeUnimplemented:      "unimplemented",
 		}[wire.Code]
 	}
 	if p, ok := errors.AsType[*fs.PathError](err); ok {

@@ -8,14 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	maxLinks = 40    // symlinks on one path, as on Linux
-	maxSteps = 10000 // look-ups for one path; hostile links would need millions
-)
-
-// errEscape ends a walk that leaves the authority, whether or not a file exists.
-var errEscape = errors.New("the path leads out of the job's authority")
-
 // walker resolves a path from the root, including symlinks. One goroutine uses a walker once.
 type walker struct {
 	dir   int      // descriptor of at; noFD: not open
@@ -30,16 +22,13 @@ type walker struct {
 	through func(path string) error
 }
 
-// pathEnd is the result of a walk. After an error, names ends where the walk failed, and dir and self may be
-// noFD.
+// pathEnd is the result of a walk. After an error dir and self may be noFD.
 type pathEnd struct {
-	dir   int    // descriptor of the directory; owned
-	name  string // in dir; "." for dir itself
-	self  int    // descriptor of the entry; owned; noFD: no entry
-	stat  unix.Stat_t
-	names []string // the real path
-	err   error    // reason for an early end; nil: the entry exists
-	lost  []string // missing names, the first one in dir; set if they are the only reason of err
+	dir  int    // descriptor of the directory; owned
+	name string // in dir; "." for dir itself
+	self int    // descriptor of the entry; owned; noFD: no entry
+	stat unix.Stat_t
+	walked
 }
 
 func (p *pathEnd) close() {
@@ -47,8 +36,6 @@ func (p *pathEnd) close() {
 	closeFD(p.self)
 	p.dir, p.self = noFD, noFD
 }
-
-func (p *pathEnd) real() string { return join(p.names) }
 
 // walk resolves a clean path. It follows a symlink at the end of the path if followLast is set.
 func walk(path string, followLast bool, through func(string) error) *pathEnd {
@@ -135,11 +122,6 @@ func (w *walker) up() *pathEnd {
 	return nil
 }
 
-// within reports whether path is dir or below it.
-func within(path, dir []string) bool {
-	return len(path) >= len(dir) && slices.Equal(path[:len(dir)], dir)
-}
-
 // reopen opens w.at as w.dir. A name of w.at that is a symlink now was replaced during the walk.
 func (w *walker) reopen() (err error) {
 	if w.dir != noFD {
@@ -185,7 +167,7 @@ func (w *walker) follow(fd int) error {
 
 // found ends the walk at name in w.dir.
 func (w *walker) found(name string, fd int, st unix.Stat_t) *pathEnd {
-	p := &pathEnd{dir: w.dir, name: name, self: fd, stat: st, names: append(w.at, name)}
+	p := &pathEnd{dir: w.dir, name: name, self: fd, stat: st, walked: walked{names: append(w.at, name)}}
 	w.dir = noFD
 	return p
 }
@@ -209,20 +191,10 @@ func (w *walker) endAtDirectory() *pathEnd {
 	return p
 }
 
-// end ends the walk with err at name. The rest of the path is part of the real path, unless it contains "..": then
-// the target is unknown, and the authority must cover the path of the failure.
+// end ends the walk with err at name.
 func (w *walker) end(name string, err error) *pathEnd {
-	p := &pathEnd{dir: w.dir, name: name, self: noFD, names: slices.Clone(w.at), err: err}
+	p := &pathEnd{dir: w.dir, name: name, self: noFD, walked: walked{names: slices.Clone(w.at), err: err}}
 	w.dir = noFD
-	if name != "" {
-		p.names = append(p.names, name)
-	}
-	if slices.Contains(w.rest, "..") {
-		return p
-	}
-	p.names = append(p.names, w.rest...)
-	if errors.Is(err, unix.ENOENT) {
-		p.lost = p.names[len(w.at):]
-	}
+	p.finish(name, w.rest, errors.Is(err, unix.ENOENT))
 	return p
 }

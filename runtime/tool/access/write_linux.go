@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
 	"golang.org/x/sys/unix"
@@ -34,12 +33,6 @@ func (f *Files) OpenFile(path string, flag int, perm fs.FileMode) (*os.File, err
 	}
 	defer t.close()
 	return t.open(flag, perm)
-}
-
-// Create creates or empties a file for writing. The job needs fs.write. Unlike with os.Create, the file cannot be
-// read.
-func (f *Files) Create(path string) (*os.File, error) {
-	return f.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 }
 
 func (tg *target) open(flag int, perm fs.FileMode) (*os.File, error) {
@@ -215,14 +208,6 @@ func (tg *target) fill(file *os.File, data []byte) error {
 	return cause(file.Sync())
 }
 
-// cause returns the error in a path error, without the path.
-func cause(err error) error {
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		return p.Err
-	}
-	return err
-}
-
 // Mkdir creates a directory. The job needs fs.write.
 func (f *Files) Mkdir(path string, perm fs.FileMode) error {
 	t, err := f.find(path, intent{op: "mkdir", namespaces: writing, nofollow: true, create: true})
@@ -311,8 +296,4 @@ func (f *Files) Rename(oldPath, newPath string) error {
 		return to.fail(to.err)
 	}
 	return from.fail(unix.Renameat(from.dir, from.name, to.dir, to.name))
-}
-
-func sortByName(list []fs.DirEntry) {
-	slices.SortFunc(list, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
 }

@@ -1,5 +1,3 @@
-//go:build !linux
-
 package access
 
 import (
@@ -10,22 +8,13 @@ import (
 )
 
 // errNoFiles is the error of each operation of Files.
-var errNoFiles = arcp.Errorf(arcp.CodeUnimplemented, "the files of a lease are opened on Linux only: this system cannot say for certain which file a path leads to; run the runtime or the worker on Linux")
+var errNoFiles = arcp.Errorf(arcp.CodeUnimplemented, "the files of a lease are not opened on Windows, where a path cannot be checked against a lease; run the runtime or the worker on Linux or macOS")
 
 // Stat returns an error with UNIMPLEMENTED.
 func (f *Files) Stat(_ string) (fs.FileInfo, error) { return nil, errNoFiles }
 
-// Open returns an error with UNIMPLEMENTED.
-func (f *Files) Open(_ string) (*os.File, error) { return nil, errNoFiles }
-
 // OpenFile returns an error with UNIMPLEMENTED.
 func (f *Files) OpenFile(_ string, _ int, _ fs.FileMode) (*os.File, error) { return nil, errNoFiles }
-
-// Create returns an error with UNIMPLEMENTED.
-func (f *Files) Create(_ string) (*os.File, error) { return nil, errNoFiles }
-
-// ReadFile returns an error with UNIMPLEMENTED.
-func (f *Files) ReadFile(_ string, _ int64) ([]byte, error) { return nil, errNoFiles }
 
 // ReadDir returns an error with UNIMPLEMENTED.
 func (f *Files) ReadDir(_ string) ([]fs.DirEntry, error) { return nil, errNoFiles }
