@@ -4,6 +4,7 @@ FUZZTIME ?= 30s
 URL      ?= ws://127.0.0.1:7777/arcp
 CHAOS_TIME ?= 60s
 CHAOS_SEED ?= 0
+SYSTEMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 # Tools are pinned here and run without being installed.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -16,13 +17,10 @@ help: ## list the targets
 build: ## build ./bin/arcp
 	$(GO) build -trimpath -o bin/arcp ./cmd/arcp
 
-cross: ## go vet for linux, darwin and windows on amd64 and arm64, and build for all but darwin/amd64 and windows/arm64
-	@for system in linux/amd64 linux/arm64 darwin/arm64 windows/amd64 darwin/amd64 windows/arm64; do \
+cross: ## go vet for each of SYSTEMS, and build for it
+	@for system in $(SYSTEMS); do \
 	  echo "== $$system"; export GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0; \
-	  $(GO) vet ./... || exit 1; \
-	  case $$system in darwin/amd64|windows/arm64) ;; \
-	    *) $(GO) build -o /dev/null ./cmd/arcp ./arcp/client || exit 1;; \
-	  esac; \
+	  $(GO) vet ./... && $(GO) build -o /dev/null ./cmd/arcp ./arcp/client || exit 1; \
 	done
 
 demo: ## run the guided demonstration
