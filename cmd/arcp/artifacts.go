@@ -118,7 +118,7 @@ func newArtifactsGet(a *app) *cobra.Command {
 		if err != nil {
 			return remoteError(err)
 		}
-		defer r.Close()
+		defer func() { _ = r.Close() }() // returns nil
 		bar := newTransferBar(a.stderr, int64(r.Size))
 		err = writeContent(file, a.stdout, io.TeeReader(r, bar))
 		bar.clear()

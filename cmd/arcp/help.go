@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -41,11 +42,11 @@ var exitMeanings = []struct {
 
 // newExitCodes is a topic of the help.
 func newExitCodes() *cobra.Command {
-	text := "Exit codes of arcp:\n"
+	lines := []string{"Exit codes of arcp:", ""}
 	for _, m := range exitMeanings {
-		text += fmt.Sprintf("\n  %3d  %s", m.code, m.meaning)
+		lines = append(lines, fmt.Sprintf("  %3d  %s", m.code, m.meaning))
 	}
-	return &cobra.Command{Use: "exit-codes", Short: "Exit codes of arcp", Long: text}
+	return &cobra.Command{Use: "exit-codes", Short: "Exit codes of arcp", Long: strings.Join(lines, "\n")}
 }
 
 // newEnvironment is a topic of the help.

@@ -113,7 +113,7 @@ var modeTypes = map[uint32]fs.FileMode{
 
 // Mode returns the permission bits and the type of the file.
 func (i *statInfo) Mode() fs.FileMode {
-	mode := uint32(i.st.Mode)
+	mode := uint32(i.st.Mode) //nolint:unconvert // it has 16 bits on macOS
 	kind, ok := modeTypes[mode&unix.S_IFMT]
 	if !ok {
 		kind = fs.ModeIrregular
