@@ -97,7 +97,6 @@ func TestTLSWebSocketIsAConn(t *testing.T) {
 	transporttest.Run(t, newWSServer(t, httptest.NewTLSServer).dial)
 }
 
-// rawDial returns a server's connection and a raw client.
 // plainListener accepts connections without descriptors, as they are used on Windows.
 type plainListener struct{ net.Listener }
 
@@ -127,6 +126,7 @@ func TestWebSocketWithoutDescriptorIsAConn(t *testing.T) {
 	}).dial)
 }
 
+// rawDial returns a server's connection and a raw client.
 func rawDial(t *testing.T, l transport.Limits) (transport.Conn, rawClient) {
 	t.Helper()
 	s := newWSServer(t, httptest.NewServer)
