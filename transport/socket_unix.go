@@ -212,11 +212,12 @@ func peerReads(f syscall.Conn) bool {
 	return ok && events&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) == 0
 }
 
-// wasFull reports whether f was not writable.
+// wasFull reports whether f was not writable. It returns true for a file that does not say it: a write that takes
+// long then counts as blocked by the peer.
 func wasFull(f any) bool {
 	c, ok := f.(syscall.Conn)
 	if !ok {
-		return false
+		return true
 	}
 	events, ok := poll(c)
 	return ok && events == 0

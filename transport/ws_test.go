@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -96,6 +97,35 @@ func TestTLSWebSocketIsAConn(t *testing.T) {
 		t.Skip("listens on sockets: left out with -short")
 	}
 	transporttest.Run(t, newWSServer(t, httptest.NewTLSServer).dial)
+}
+
+// plainListener accepts connections without descriptors, as they are used on Windows.
+type plainListener struct{ net.Listener }
+
+func (l plainListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		net.Conn
+		halfCloser
+	}{conn, conn.(*net.TCPConn)}, nil
+}
+
+// halfCloser ends sending.
+type halfCloser interface{ CloseWrite() error }
+
+func TestWebSocketWithoutDescriptorIsAConn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("listens on sockets: left out with -short")
+	}
+	transporttest.Run(t, newWSServer(t, func(h http.Handler) *httptest.Server {
+		s := httptest.NewUnstartedServer(h)
+		s.Listener = plainListener{s.Listener}
+		s.Start()
+		return s
+	}).dial)
 }
 
 // rawDial returns a server's connection and a raw client.
