@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,8 @@ func TestConformance(t *testing.T) {
 	endToEnd(t)
 	for name, data := range map[string]string{"memory": ":memory:", "durable": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
-			flags := slices.Concat([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served, withLinks(t))
+			authFile := authFile(t)
+			flags := slices.Concat([]string{"--config", checkTools(t), "--auth-file", authFile}, served, withLinks(t))
 			p := startServer(t, binary(t), data, flags...)
 			defer func() { p.kill(t) }()
 			tg := target(t, p)
@@ -55,6 +57,7 @@ func TestConformance(t *testing.T) {
 			if len(report.Results) != len(checks) {
 				t.Errorf("%d of %d checks have results", len(report.Results), len(checks))
 			}
+			exchangeConfigured(t, p, &tg, authFile)
 			exchanged.check(t)
 			if t.Failed() {
 				var text strings.Builder
@@ -119,15 +122,22 @@ const observerToken = crashToken + "-of-olga"
 func authFile(t *testing.T) (file string) {
 	t.Helper()
 	dir := t.TempDir()
-	file = filepath.Join(dir, "auth.yaml")
-	text := "principals:\n  - {name: olga, tokens: [" + strconv.Quote(auth.FileHash(observerToken)) + "], roles: [observer], sees: [alice]}\n" +
-		"issuers:\n  - {issuer: " + strconv.Quote(issuer) + ", audience: arcp, key_files: [secret], algorithms: [HS256]}\n"
-	for name, data := range map[string]string{file: text, filepath.Join(dir, "secret"): issuerSecret} {
-		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte(issuerSecret), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	file = filepath.Join(dir, "auth.yaml")
+	writeAuthFile(t, file, "alice")
 	return file
+}
+
+// writeAuthFile writes the configuration of the issuer, and of the observer, who sees a principal.
+func writeAuthFile(t *testing.T, file, sees string) {
+	t.Helper()
+	text := fmt.Sprintf("principals:\n  - {name: olga, tokens: [%q], roles: [observer], sees: [%s]}\n"+
+		"issuers:\n  - {issuer: %q, audience: arcp, key_files: [secret], algorithms: [HS256]}\n", auth.FileHash(observerToken), sees, issuer)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestDraftConformance runs the checks of the draft dialect against the command, as each client
