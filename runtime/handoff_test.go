@@ -489,6 +489,21 @@ func TestHandoffOfAPendingGate(t *testing.T) {
 	})
 }
 
+// A subscription of an owner ends with the ownership, and a new one begins.
+func TestSubscribeAfterHandingOn(t *testing.T) {
+	inBubble(t, withFingerprint, func(f *fixture) {
+		a, b := f.dial("alice"), f.dial("alice")
+		job := a.submit("demo.emit", `{"count":5,"bytes":1,"delay_ms":60000,"interval_ms":60000}`)
+		b.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, job))
+		b.until(arcp.JobSubscribed)
+		a.handsOver(job, b)
+		b.handsOver(job, a)
+		b.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, job))
+		b.until(arcp.JobSubscribed)
+		b.until(arcp.JobCompleted)
+	})
+}
+
 // A job is not deleted before its owner has received its end.
 func TestDeleteAfterAHandoff(t *testing.T) {
 	inBubble(t, withFingerprint, func(f *fixture) {

@@ -34,6 +34,7 @@ func (cm *commands) handOff(now time.Time, env *arcp.Envelope, p *arcp.AgentHand
 	c.unanswered.add()
 	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		moved, refused := cm.handOver(ctx, &h)
+		rows := c.rowsOf(ctx, moved)
 		c.unanswered.done()
 		return func(now time.Time) {
 			if refused != nil {
@@ -43,10 +44,26 @@ func (cm *commands) handOff(now time.Time, env *arcp.Envelope, p *arcp.AgentHand
 			for _, id := range moved {
 				delete(c.follows.jobs, id) // the subscription has ended with the ownership
 			}
+			for i := range rows { // events that follow do not make them followed again
+				c.follows.addUnfollowed(&rows[i])
+			}
 			c.reply(now, env.ID, arcp.Ack, arcp.AckPayload{})
 		}
 	})
 	return nil
+}
+
+// rowsOf returns the rows of jobs, at most maxUnfollowed. It leaves out those that are deleted or cannot be read.
+func (c *conn) rowsOf(ctx context.Context, ids []arcp.JobID) (rows []store.Job) {
+	for _, id := range ids[:min(len(ids), maxUnfollowed)] {
+		row, err := c.srv.opts.Store.Job(ctx, id)
+		if err == nil {
+			rows = append(rows, row)
+		} else if !errors.Is(err, store.ErrNotFound) {
+			c.srv.opts.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read a job that was handed over")
+		}
+	}
+	return rows
 }
 
 // handOver hands the jobs over, and returns them, or the refusal.
