@@ -7,7 +7,7 @@ import (
 )
 
 // Frame returns an envelope of type t with the payload p. p must be encodable, as all payload
-// structs of this package are; otherwise Frame panics. Sidecar of the payload becomes that of the envelope.
+// structs of this package are; otherwise Frame panics. Frame copies the field Sidecar of the payload to the envelope.
 func Frame(t Type, p any) Envelope {
 	raw, err := Marshal(p)
 	if err != nil {

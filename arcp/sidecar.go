@@ -154,8 +154,8 @@ func (a SidecarAnnouncement) Check(frame []byte) ([]byte, error) {
 	return content, nil
 }
 
-// Attach sets Sidecar of the message to a copy of the content of its binary frame. In a tool.invoke the content
-// becomes the argument data, in base64. The error is that of Check, or says that the payload is no object.
+// Attach copies the content of the binary frame to e.Sidecar. For a tool.invoke it adds the argument data with the
+// content in base64 instead. It returns the error of Check, or an error if the payload is no object.
 func (e *Envelope) Attach(a SidecarAnnouncement, frame []byte) error {
 	content, err := a.Check(frame)
 	switch {

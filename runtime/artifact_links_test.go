@@ -284,7 +284,7 @@ func TestResumedSessionWithoutLinks(t *testing.T) {
 	p := s.server.connect(t)
 	p.send(arcp.SessionOpen, fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},"capabilities":{"artifacts":true,"artifact_redirect":true}}`, token), "")
 	accepted := p.expect(arcp.SessionAccepted)
-	_ = p.conn.Abort()
+	_ = p.conn.Abort() // the runtime sees the end
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestBinaryFramesAreWritten(t *testing.T) {
 			}
 		}
 	}
-	_ = near.Abort()
+	_ = near.Abort() // the test is over
 	_ = far.Abort()
 }
 

@@ -72,7 +72,7 @@ func describeStream(t arcp.Type, st *client.Stream, content []byte, err error) s
 	case st.Kind == arcp.StreamBinary:
 		return label("stream", name, len(content), "bytes")
 	}
-	return label("stream", name, strings.TrimSpace(string(content)))
+	return label("stream", name, cmp.Or(strings.TrimSpace(string(content)), "(no text)")) // as of a redacted thought
 }
 
 // input is the file, or the standard input, that `arcp invoke --send` copies to a stream of the job.

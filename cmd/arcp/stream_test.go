@@ -14,6 +14,8 @@ func TestInvokePrintsStreams(t *testing.T) {
 	args := `{"chunks":2,"bytes":4,"name":"lines"}`
 	o := p.cli("invoke", "demo.stream", args, "--follow")
 	wantOutcome(t, "the chunks", o, exitOK, `"chunks":2}`, "stream     lines: 1..\n")
+	o = p.cli("invoke", "demo.stream", `{"chunks":1,"name":"plan","kind":"thought"}`, "--lease", `{"thought.write":[]}`, "--follow")
+	wantOutcome(t, "a redacted thought", o, exitOK, `"chunks":1}`, "stream     plan: (no text)\n")
 	for _, kind := range []string{"text", "binary", "thought"} {
 		o := p.cli("invoke", "demo.stream", `{"chunks":2,"bytes":4,"name":"lines","kind":"`+kind+`"}`, "--stream", "lines")
 		wantOutcome(t, kind, o, exitOK, "", "")

@@ -148,8 +148,8 @@ func useByHead(base http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// tellUsed returns a transport that answers the second GET of a link with another status than that of an unknown
-// link.
+// tellUsed returns a transport that distinguishes used links from unknown links: it answers the second GET of a
+// link with another status.
 func tellUsed(base http.RoundTripper) http.RoundTripper {
 	var mu sync.Mutex
 	used := map[string]bool{}

@@ -163,6 +163,6 @@ func exchangeConfigured(t *testing.T, p *process, tg *conformance.Target, authFi
 	observer.await(arcp.SubscribeClosed)
 	expiring.await(arcp.SessionRefresh)
 	for _, d := range []*dialog{expiring, owner, observer} {
-		_ = d.conn.Abort()
+		_ = d.conn.Abort() // the test is over
 	}
 }

@@ -130,7 +130,7 @@ func authFile(t *testing.T) (file string) {
 	return file
 }
 
-// writeAuthFile writes the configuration of the issuer, and of the observer, who sees a principal.
+// writeAuthFile writes the configuration of the issuer and of the observer. The observer sees one principal.
 func writeAuthFile(t *testing.T, file, sees string) {
 	t.Helper()
 	text := fmt.Sprintf("principals:\n  - {name: olga, tokens: [%q], roles: [observer], sees: [%s]}\n"+

@@ -85,8 +85,8 @@ func decode(stored arcp.Raw) (identity auth.Identity, err error) {
 	return identity, err
 }
 
-// Revalidate checks the identity of a peer that is not connected against the present configuration. The error is
-// that of auth.Set.Revalidate.
+// Revalidate checks the identity of a peer that is not connected against the present configuration. It
+// returns the errors of auth.Set.Revalidate.
 func Revalidate(set *auth.Set, identity auth.Identity) (auth.Identity, error) {
 	request := auth.Request{Now: time.Now()}
 	if identity.Scheme == auth.Program {

@@ -37,7 +37,7 @@ func canonicalNamespace(key string) string {
 	return key
 }
 
-// optionalNamespaces are those whose absence may allow everything. A child without one has that of its
+// optionalNamespaces lists the namespaces whose absence may allow everything. Inherit copies them from the
 // parent.
 var optionalNamespaces = []string{arcp.NamespaceModelUse, arcp.NamespaceThoughtWrite}
 

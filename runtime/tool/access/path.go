@@ -15,7 +15,7 @@ const (
 // errEscape ends a walk that leaves the authority, whether or not a file exists.
 var errEscape = errors.New("the path leads out of the job's authority")
 
-// walked is what a walk knows of a path. After an error, names ends where the walk failed.
+// walked is the part of a path that a walk has resolved. After an error, names ends where the walk failed.
 type walked struct {
 	names []string // the real path
 	err   error    // reason for an early end; nil: the entry exists

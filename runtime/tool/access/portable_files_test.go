@@ -176,7 +176,7 @@ func TestPortableSwapsWhileOpening(t *testing.T) {
 				}
 			}
 			_ = files.MkdirAll(b.at("ws/d/deep/er"), 0o755) // it may be replaced meanwhile
-			_ = files.Remove(b.at("ws/d/deep/er"))
+			_ = files.Remove(b.at("ws/d/deep/er"))          // the other goroutine may have moved it
 			if f, err := files.OpenFile(b.at("ws/d/new"), os.O_WRONLY|os.O_CREATE, 0o644); err == nil {
 				_ = f.Close()
 			}

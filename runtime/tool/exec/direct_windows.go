@@ -34,7 +34,7 @@ func startGroup(cmd *exec.Cmd) (*group, error) {
 	g.id = uint32(cmd.Process.Pid)
 	if err := errors.Join(g.add(cmd.Process), resume(g.id)); err != nil {
 		_ = cmd.Process.Kill() // the command has not run
-		_ = cmd.Wait()
+		_ = cmd.Wait()         // killed
 		g.close()
 		return nil, err
 	}
