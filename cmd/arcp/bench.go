@@ -70,6 +70,7 @@ func newBench(a *app) *cobra.Command {
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
+		gcReserve = make([]byte, benchReserve) // a generator that collects garbage all the time measures itself
 		return a.bench(ctx, b)
 	})
 	return cmd
@@ -225,12 +226,16 @@ func newBaseline(a *app) *cobra.Command {
 			if len(args) > 0 {
 				b.Dir = args[0]
 			}
+			gcReserve = make([]byte, benchReserve)
 			upgrader := transport.Upgrader{Limits: transport.Limits{ReadLimit: maxBaselineFrame}}
 			fmt.Fprintf(a.stdout, "listening ws://%s\n", ln.Addr())
 			return http.Serve(ln, upgrader.Handler(func(c transport.Conn) { _ = b.Serve(c) })) // the client sees the end of the connection
 		}),
 	}
 }
+
+// benchReserve is the size of the gcReserve of the generator and of the baseline, in bytes.
+const benchReserve = 64 << 20
 
 // maxBaselineFrame bounds the frames of the baseline, in bytes.
 const maxBaselineFrame = 8 << 20
