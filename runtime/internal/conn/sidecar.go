@@ -211,7 +211,7 @@ type binaryChunk struct {
 
 // splitChunk splits an event that is a chunk of a binary stream. It reports false for all other events.
 func splitChunk(e *store.Event) (bc binaryChunk, ok bool) {
-	if e.Type != arcp.StreamChunk || !bytes.Contains(e.Body[max(0, len(e.Body)-1-maxSizeMember):], []byte(base64Member)) {
+	if e.Type != arcp.StreamChunk || !mayBeBinary(e.Body) {
 		return bc, false
 	}
 	payload := e.Payload()
@@ -236,6 +236,19 @@ func splitChunk(e *store.Event) (bc binaryChunk, ok bool) {
 	view := *e
 	view.Body = slices.Concat(body, payload[:at], tail[:encoding], []byte(`"encoding":"`+arcp.EncodingSidecar+`"`), tail[encoding+len(base64Member):], []byte("}"))
 	return binaryChunk{&view, arcp.SidecarHeader{Kind: arcp.SidecarStream, ID: string(id), Sequence: sequence}, content}, true
+}
+
+// mayBeBinary reports whether the body of a chunk ends with the encoding base64, or with it and a size. Text of
+// chunks may end so, too.
+func mayBeBinary(body []byte) bool {
+	end := len(body) - len("}}")
+	if end < 1 {
+		return false
+	}
+	if last := body[end-1]; last < '0' || last > '9' {
+		return bytes.HasSuffix(body[:end], []byte(base64Member))
+	}
+	return bytes.Contains(body[max(0, len(body)-1-maxSizeMember):], []byte(base64Member))
 }
 
 // appendSidecar appends the binary frame of a chunk.
