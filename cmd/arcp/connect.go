@@ -30,6 +30,7 @@ const (
 
 // target is the runtime of a client command, and the identity of the client.
 type target struct {
+	context            string
 	url, token, output string
 	dialect            string
 	interactive        bool // questions to people are received
@@ -40,8 +41,9 @@ type target struct {
 func addTarget(cmd *cobra.Command) *target {
 	tg := new(target)
 	f := cmd.Flags()
-	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
-	f.StringVar(&tg.token, "token", "", "bearer token; default: $ARCP_TOKEN, or the token of a running arcp dev")
+	f.StringVar(&tg.context, "context", "", "runtime of this name, see arcp context; default: $ARCP_CONTEXT, or the current context")
+	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, that of the context, or "+defaultURL)
+	f.StringVar(&tg.token, "token", "", "bearer token; default: that of the context, $ARCP_TOKEN, or that of a running arcp dev")
 	f.StringVar(&tg.dialect, "dialect", "",
 		"dialect that the command speaks: rfc, draft (session.hello of draft 1.1), or auto, which tries rfc first; default: $ARCP_DIALECT, or rfc")
 	f.StringVarP(&tg.output, "output", "o", "text", "text or json")
@@ -51,6 +53,9 @@ func addTarget(cmd *cobra.Command) *target {
 // resolve sets the empty members from the environment and the defaults, and checks all.
 func (tg *target) resolve(a *app) error {
 	if err := a.setOutput(tg.output); err != nil {
+		return err
+	}
+	if err := tg.applyContext(a); err != nil {
 		return err
 	}
 	tg.dialect = cmp.Or(tg.dialect, a.env("ARCP_DIALECT"), arcp.DialectRFC.String())
@@ -65,9 +70,7 @@ func (tg *target) resolve(a *app) error {
 	if u.Scheme == "unix" {
 		return nil // the operating system identifies the user
 	}
-	if tg.token == "" {
-		tg.token = a.env("ARCP_TOKEN")
-	}
+	tg.token = cmp.Or(tg.token, a.env("ARCP_TOKEN"))
 	if tg.token == "" {
 		tg.token = tokenOfDev(u)
 	}

@@ -53,6 +53,7 @@ func newExitCodes() *cobra.Command {
 func newEnvironment() *cobra.Command {
 	return &cobra.Command{Use: "environment", Short: "Environment variables that arcp reads", Long: `Environment variables of the commands that connect to a runtime:
 
+  ARCP_CONTEXT   context with the URL and the token, as --context
   ARCP_URL       URL of the runtime, as --url
   ARCP_TOKEN     bearer token, as --token
   ARCP_DIALECT   dialect that the command speaks, as --dialect
