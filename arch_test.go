@@ -52,6 +52,7 @@ var allowed = map[string][]string{
 		"runtime/tool/exec",
 		"transport",
 	},
+	"cmd/arcp/internal/top": {},
 	"cmd/arcp/internal/toolset": {
 		"arcp",
 		"cmd/arcp/internal/settings",
@@ -349,6 +350,7 @@ var onlyIn = map[string][]string{
 	"github.com/hashicorp/golang-lru/v2":          {"runtime/internal/catalog/catalog.go"},
 	"github.com/spf13/cobra":                      {"cmd/arcp"},
 	"github.com/modelcontextprotocol/go-sdk/mcp":  {"runtime/tool/mcp", "cmd/arcp/internal/mcpserve", "conformance/mcpcheck"},
+	"charm.land/bubbletea/v2":                     {"cmd/arcp/internal/top"},
 	"cel.dev/cel-go/cel":                          {"runtime/internal/rule", "runtime/tool/workflow"},
 	"github.com/teambition/rrule-go":              {"runtime/internal/schedule"},
 	"go.opentelemetry.io/otel/trace":              {"runtime/internal/tracing", "runtime/config.go"},
