@@ -14,7 +14,7 @@ import (
 
 // execKeys lists the keys of an entry with exec.
 var execKeys = []string{"name", "version", "description", "exec", "env", "dir", "input_schema", "output_schema", "side_effect",
-	"idempotent", "limits", "approval", "recovery", "retry", "min_trust", "sandbox", "stdin", "stream"}
+	"idempotent", "limits", "approval", "recovery", "retry", "min_trust", "sandbox", "stdin", "stream", "output"}
 
 func (e *Entry) parseExec(m map[string]any, dir string) error {
 	c := &exec.Config{Sandbox: exec.SandboxNone}
@@ -38,6 +38,7 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 		"sandbox":       oneOf(&c.Sandbox, exec.Sandboxes),
 		"stdin":         oneOf(&c.Stdin, exec.Stdins),
 		"stream":        oneOf(&c.Stream, exec.Streams),
+		"output":        oneOf(&c.Output, exec.Outputs),
 	}
 	if err := fields.read(m, "name", "exec"); err != nil {
 		return err
@@ -45,6 +46,9 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 	c.Version = cmp.Or(c.Version, tool.DefaultVersion)
 	if c.Recovery == tool.RecoveryCheckpoint {
 		return errors.New(".recovery: a command makes no checkpoints: want rerun or fail")
+	}
+	if err := exec.CheckOutput(c); err != nil {
+		return fmt.Errorf(".output: %w", err)
 	}
 	return checkTool(c)
 }
