@@ -24,6 +24,7 @@ import (
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/runtime/tool/mcp"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -65,7 +66,7 @@ type server struct {
 	cert     *certificate // nil: no TLS
 	registry *prometheus.Registry
 	sources  sources
-	toStart  []stdioworker.Config            // workers in the configuration file
+	tools    *toolConfig                     // tools in the configuration file
 	workers  []*stdioworker.Worker           // started workers
 	rt       atomic.Pointer[runtime.Runtime] // nil during the start
 
@@ -165,7 +166,7 @@ func (s *server) start(ctx context.Context) error {
 	if names := s.values.WithoutEffect(); len(names) > 0 {
 		s.log.Warn().Strs("settings", names).Msg("settings have no effect in this version")
 	}
-	if s.workers, err = startWorkers(ctx, s.toStart, rt); err != nil {
+	if s.workers, err = startWorkers(ctx, s.tools.workers, rt, s.log); err != nil {
 		return errors.Join(err, s.shutdown())
 	}
 	s.serveMain()
@@ -174,39 +175,24 @@ func (s *server) start(ctx context.Context) error {
 
 // configure reads and checks the settings and the files that they name.
 func (s *server) configure() (err error) {
-	if s.values, err = s.load(); err != nil {
-		return err
+	v, loadErr := s.load()
+	if v != nil {
+		s.log = newLog(s.app.stderr, v)
+		for _, w := range v.Warnings {
+			s.log.Warn().Msg(w)
+		}
 	}
-	s.log = newLog(s.app.stderr, s.values)
-	for _, w := range s.values.Warnings {
-		s.log.Warn().Msg(w)
-	}
-	if s.maxData, err = maxData(s.values); err != nil {
-		return err
-	}
-	s.ends = endpointsOf(s.values)
-	if err := s.ends.check(s.values); err != nil {
-		return err
-	}
-	cfg, err := loadAuth(s.values, isLoopback(s.ends.listen))
+	cfg, err := newConfiguration(v, loadErr, s.log)
 	if err != nil {
 		return err
 	}
-	s.auth = auth.NewSet(cfg)
-	if err := s.ends.checkAuth(s.auth); err != nil {
-		return err
+	s.values, s.maxData, s.ends, s.tools = v, cfg.maxData, cfg.ends, cfg.tools
+	s.auth = auth.NewSet(cfg.auth)
+	if cfg.cert != nil {
+		s.cert = new(certificate)
+		s.cert.current.Store(cfg.cert)
 	}
-	return s.configureTLS()
-}
-
-func (s *server) configureTLS() error {
-	pair, err := loadCertificate(s.values)
-	if err != nil || pair == nil {
-		return err
-	}
-	s.cert = new(certificate)
-	s.cert.current.Store(pair)
-	return nil
+	return s.ends.checkAuth(s.auth)
 }
 
 func (s *server) open(ctx context.Context) (err error) {
@@ -256,11 +242,11 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if s.tracer, err = newTracerProvider(ctx, s.log); err != nil {
 		return nil, err
 	}
-	if s.sources, s.toStart, err = openSources(s.values, s.log, s.registry); err != nil {
+	if s.sources, err = s.tools.open(s.log, mcp.NewMetrics(s.registry)); err != nil {
 		return nil, err
 	}
 	// Before the runtime, which registers the tools of workers of the previous run.
-	for _, w := range s.toStart {
+	for _, w := range s.tools.workers {
 		for _, glob := range w.Tools {
 			tools.ReserveFor(auth.NewProgram(w.Name, nil).Principal, glob)
 		}

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
@@ -28,51 +27,75 @@ const sourceTimeout = 30 * time.Second
 // sources are the tool sources in the configuration file.
 type sources []tool.Source
 
-// openSources returns the sources and the workers in the keys tools and workflows of the configuration file. An error names the
-// invalid entry.
-func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Registerer) (sources, []stdioworker.Config, error) {
+// toolConfig is the checked configuration of tools and workflows in the configuration file.
+type toolConfig struct {
+	entries   int // number of tools and workflows
+	commands  []exec.Config
+	servers   []mcp.Config
+	workers   []stdioworker.Config
+	workflows []workflow.Config
+}
+
+// loadTools reads and checks the settings tools and workflows. The error has every mistake.
+func loadTools(v *settings.Values, log zerolog.Logger) (*toolConfig, error) {
 	entries, err := toolset.Load(v)
-	if err != nil {
-		return nil, nil, usageOf(err)
-	}
-	var workers []stdioworker.Config
+	mistakes := []error{err}
+	c := &toolConfig{}
+	c.workflows, err = toolset.LoadWorkflows(v)
+	mistakes = append(mistakes, err)
+	c.entries = len(entries) + len(c.workflows)
 	secrets := secretFiles(v, entries)
-	var list sources
-	metrics := mcp.NewMetrics(reg)
-	var commands []exec.Config
 	for i := range entries {
 		e := &entries[i]
-		var s tool.Source
+		var key string
 		switch {
 		case e.Exec != nil:
 			e.Exec.Hide, e.Exec.Log = secrets, log
-			commands = append(commands, *e.Exec)
-			err = exec.Check(e.Exec)
+			c.commands = append(c.commands, *e.Exec)
+			key, err = "", exec.Check(e.Exec)
 		case e.MCP != nil:
-			s, err = openMCP(e.MCP, log, metrics)
+			server := mcpConfig(e.MCP)
+			c.servers = append(c.servers, server)
+			key, err = "mcp", checkMCP(server)
 		default:
 			w := e.Worker
-			workers = append(workers, stdioworker.Config{Name: w.Name, Command: w.Command, Env: w.Env, Dir: w.Dir, Tools: w.Allow,
-				ReadLimit: v.Size("max-frame"), Log: log})
+			c.workers = append(c.workers, stdioworker.Config{Name: w.Name, Command: w.Command, Env: w.Env, Dir: w.Dir, Tools: w.Allow,
+				ReadLimit: v.Size("max-frame")})
+			key, err = "worker.command", exec.CheckProgram(w.Command, w.Dir)
 		}
 		if err != nil {
-			return nil, nil, failf("configuration file %s: %s: %w", v.File, e.Where, err)
-		}
-		if s != nil {
-			list = append(list, s)
+			mistakes = append(mistakes, e.Mistake(v, key, err))
 		}
 	}
-	if len(commands) > 0 {
-		list = append(list, exec.NewSource(commands))
+	return c, settings.Join(mistakes...)
+}
+
+// checkMCP returns an error for a server that cannot be reached or started because of its configuration.
+func checkMCP(c mcp.Config) error {
+	s, err := mcp.New(c)
+	if err == nil {
+		s.Close()
 	}
-	workflows, err := toolset.LoadWorkflows(v)
-	if err != nil {
-		return nil, nil, usageOf(err)
+	return err
+}
+
+// open returns the sources of commands, MCP servers and workflows.
+func (c *toolConfig) open(log zerolog.Logger, metrics *mcp.Metrics) (list sources, err error) {
+	for _, server := range c.servers {
+		server.Log, server.Metrics = log, metrics
+		s, err := mcp.New(server)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
 	}
-	if len(workflows) > 0 {
-		list = append(list, workflow.NewSource(workflows))
+	if len(c.commands) > 0 {
+		list = append(list, exec.NewSource(c.commands))
 	}
-	return list, workers, nil
+	if len(c.workflows) > 0 {
+		list = append(list, workflow.NewSource(c.workflows))
+	}
+	return list, nil
 }
 
 // secretFiles returns the files and directories of the server that a sandbox hides: secrets, and the unix socket,
@@ -105,13 +128,13 @@ func secretFiles(v *settings.Values, entries []toolset.Entry) []string {
 
 func usageOf(err error) error { return &exitError{exitUsage, err} }
 
-// openMCP returns the source of an MCP server.
-func openMCP(m *toolset.MCP, log zerolog.Logger, metrics *mcp.Metrics) (tool.Source, error) {
-	return mcp.New(mcp.Config{
+// mcpConfig returns the configuration of an MCP server.
+func mcpConfig(m *toolset.MCP) mcp.Config {
+	return mcp.Config{
 		Name: m.Name, Command: m.Command, Env: m.Env, Dir: m.Dir, URL: m.URL, HeadersFile: m.HeadersFile,
 		Prefix: m.Prefix, Allow: m.Allow, SideEffect: m.SideEffect, Approval: m.Approval, Limits: m.Limits,
-		Log: log, Metrics: metrics, Version: thisBuild().Version,
-	})
+		Version: thisBuild().Version,
+	}
 }
 
 // start starts all sources at the same time. It returns when all have published their tools, or after sourceTimeout.
@@ -177,10 +200,11 @@ func (list sources) refresh(ctx context.Context) error {
 
 // startWorkers starts the workers at the same time, and returns when each has registered its tools or ctx ends. After an
 // error no worker runs.
-func startWorkers(ctx context.Context, list []stdioworker.Config, server stdioworker.Server) ([]*stdioworker.Worker, error) {
+func startWorkers(ctx context.Context, list []stdioworker.Config, server stdioworker.Server, log zerolog.Logger) ([]*stdioworker.Worker, error) {
 	started, failures := make([]*stdioworker.Worker, len(list)), make([]error, len(list))
 	var all sync.WaitGroup
 	for i, cfg := range list {
+		cfg.Log = log
 		all.Go(func() { started[i], failures[i] = stdioworker.Start(ctx, cfg, server) })
 	}
 	all.Wait()

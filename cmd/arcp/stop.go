@@ -121,27 +121,20 @@ func (s *server) reload() {
 }
 
 func (s *server) tryReload() (*settings.Values, error) {
-	next, err := s.load()
+	next, loadErr := s.load()
+	cfg, err := newConfiguration(next, loadErr, s.log)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := loadAuth(next, isLoopback(s.ends.listen))
-	if err != nil {
-		return nil, err
-	}
-	pair, err := loadCertificate(next)
-	if err != nil {
-		return nil, err
-	}
-	if (pair == nil) != (s.cert == nil) {
+	if (cfg.cert == nil) != (s.cert == nil) {
 		return nil, errors.New("turning TLS on or off needs a restart")
 	}
-	if err := s.ends.checkAuth(auth.NewSet(cfg)); err != nil {
+	if err := s.ends.checkAuth(auth.NewSet(cfg.auth)); err != nil {
 		return nil, err
 	}
-	s.auth.Reload(cfg)
-	if pair != nil {
-		s.cert.current.Store(pair)
+	s.auth.Reload(cfg.auth)
+	if cfg.cert != nil {
+		s.cert.current.Store(cfg.cert)
 	}
 	return next, nil
 }

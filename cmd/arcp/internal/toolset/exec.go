@@ -3,7 +3,6 @@ package toolset
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -45,10 +44,10 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 	}
 	c.Version = cmp.Or(c.Version, tool.DefaultVersion)
 	if c.Recovery == tool.RecoveryCheckpoint {
-		return errors.New(".recovery: a command makes no checkpoints: want rerun or fail")
+		return at("recovery", "a command makes no checkpoints: want rerun or fail")
 	}
 	if err := exec.CheckOutput(c); err != nil {
-		return fmt.Errorf(".output: %w", err)
+		return below(err, "output")
 	}
 	return checkTool(c)
 }
@@ -57,7 +56,7 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 func checkName(name string) error {
 	for _, reserved := range tool.Reserved {
 		if strings.HasPrefix(name, reserved) {
-			return fmt.Errorf(".name: names that begin with %q are the runtime's own: choose another", reserved)
+			return at("name", "names that begin with %q are the runtime's own: choose another", reserved)
 		}
 	}
 	return nil
@@ -69,7 +68,7 @@ func checkTool(c *exec.Config) error {
 		return err
 	}
 	if _, err := tool.NewRaw(c.Capability, nil); err != nil {
-		return fmt.Errorf(": %s", strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
+		return errors.New(strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
 	}
 	return nil
 }
@@ -119,7 +118,7 @@ func callLimits(v any, l *tool.Limits) error {
 		return err
 	}
 	if b != (exec.Bounds{}) {
-		return errors.New(".limits: only a command of exec has cpu_seconds, memory, files, processes and file_size: remove them")
+		return at("limits", "only a command of exec has cpu_seconds, memory, files, processes and file_size: remove them")
 	}
 	return nil
 }
@@ -142,7 +141,7 @@ func approval(dst *tool.Approval) func(any) error {
 			err = arcp.Unmarshal(raw, dst)
 		}
 		if err != nil {
-			return errors.New(`: want none, manual, {manual: {quorum: 2, escalate_after_ms: 60000}}, or {auto: {rule: "…"}}, with or without these two`)
+			return errors.New(`want none, manual, {manual: {quorum: 2, escalate_after_ms: 60000}}, or {auto: {rule: "…"}}, with or without these two`)
 		}
 		return nil
 	}
