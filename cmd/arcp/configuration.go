@@ -23,6 +23,8 @@ type configuration struct {
 	auth    *auth.Config
 	cert    *tls.Certificate // nil: no TLS
 	tools   *toolConfig
+
+	authDigest []byte // of the auth file, to tell whether it has changed
 }
 
 // newConfiguration checks the settings that load has returned with err, and everything that can be checked without
@@ -31,7 +33,7 @@ func newConfiguration(v *settings.Values, err error, log zerolog.Logger) (*confi
 	if v == nil {
 		return nil, usageOf(err)
 	}
-	c := &configuration{values: v, ends: endpointsOf(v)}
+	c := &configuration{values: v, ends: endpointsOf(v), authDigest: digest(v.Text("auth-file"))}
 	mistakes := []error{err, c.ends.check(v), checkProvisioners(v), checkArtifactStorage(v)}
 	add := func(name string, err error) {
 		if err != nil {

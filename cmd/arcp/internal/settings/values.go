@@ -166,9 +166,9 @@ func mask(secret auth.Secret) string {
 	return secret.String()
 }
 
-// With returns a copy of v with the values of next for the settings in names.
+// With returns a copy of v with the file of next and the values of next for the settings in names.
 func (v *Values) With(next *Values, names []string) *Values {
-	merged := *v
+	merged := *next
 	merged.entries = slices.Clone(v.entries)
 	for i, e := range next.entries {
 		if slices.Contains(names, e.Name) {

@@ -1,6 +1,7 @@
 package toolset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -66,6 +67,7 @@ func parseWorkflow(item any, dir string, c *workflow.Config) ([]*tool.Tool, erro
 		"result":        document(&c.Result),
 	}.read(item, "name", "steps")
 	if err == nil {
+		c.Version = cmp.Or(c.Version, tool.DefaultVersion)
 		err = checkName(c.Name)
 	}
 	if err != nil {
