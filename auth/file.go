@@ -19,7 +19,7 @@ const maxFile = 16 << 20 // bytes of an auth file: some 50,000 principals
 
 // Load reads an auth file in YAML and the key files that it names, relative to the directory of the
 // auth file. An unknown key or value is an error with the line, the path and the remedy (SPEC.md
-// §5.12).
+// §5.12). The error has every mistake, one on each line, and FileErrors returns them.
 func Load(name string, opts Options) (*Config, error) {
 	data, err := readFile(name, maxFile)
 	if err != nil {

@@ -21,11 +21,40 @@ type reader func(n *yaml.Node, at string) error
 
 const maxDepth = 64 // of a JSON value in the file
 
-func errorAt(n *yaml.Node, at, text string) error {
-	if at == "" {
-		return fmt.Errorf("line %d: %s", n.Line, text)
+// FileError is a mistake in an auth file.
+type FileError struct {
+	Line, Column int    // from 1
+	Path         string // of the value, such as principals[0].roles; empty: the file
+	Text         string // with the remedy
+}
+
+// Error returns the line, the path and the text.
+func (e *FileError) Error() string {
+	if e.Path == "" {
+		return fmt.Sprintf("line %d: %s", e.Line, e.Text)
 	}
-	return fmt.Errorf("line %d: %s: %s", n.Line, at, text)
+	return fmt.Sprintf("line %d: %s: %s", e.Line, e.Path, e.Text)
+}
+
+// FileErrors returns the mistakes in an error of Load, in the order of the file. It returns none for an error that is
+// about the whole file.
+func FileErrors(err error) (list []*FileError) {
+	if e, ok := err.(*FileError); ok {
+		return []*FileError{e}
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return FileErrors(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			list = append(list, FileErrors(err)...)
+		}
+	}
+	return list
+}
+
+func errorAt(n *yaml.Node, at, text string) error {
+	return &FileError{n.Line, n.Column, at, text}
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
@@ -51,23 +80,26 @@ func object(fields map[string]reader) reader {
 	}
 }
 
-// eachPair visits a mapping in order. It refuses keys that are not a text, and duplicate keys.
+// eachPair visits a mapping in order. It refuses keys that are not a text, and duplicate keys. It returns every error.
 func eachPair(n *yaml.Node, at string, visit func(key, value *yaml.Node) error) error {
 	lines := map[string]int{}
+	var list []error
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if !isText(key) {
-			return errorAt(key, at, "a key must be a text")
+			list = append(list, errorAt(key, at, "a key must be a text"))
+			continue
 		}
 		if first := lines[key.Value]; first != 0 {
-			return errorAt(key, at, fmt.Sprintf("key %s is also in line %d: remove one", shown(key.Value), first))
+			list = append(list, errorAt(key, at, fmt.Sprintf("key %s is also in line %d: remove one", shown(key.Value), first)))
+			continue
 		}
 		lines[key.Value] = key.Line
 		if err := visit(key, value); err != nil {
-			return err
+			list = append(list, err)
 		}
 	}
-	return nil
+	return errors.Join(list...)
 }
 
 func joinPath(at, key string) string {
@@ -86,12 +118,11 @@ func sequence(item reader) reader {
 		if n.Kind != yaml.SequenceNode {
 			return errorAt(n, at, "want a list: [...]")
 		}
+		var list []error
 		for i, e := range n.Content {
-			if err := item(e, fmt.Sprintf("%s[%d]", at, i)); err != nil {
-				return err
-			}
+			list = append(list, item(e, fmt.Sprintf("%s[%d]", at, i)))
 		}
-		return nil
+		return errors.Join(list...)
 	}
 }
 

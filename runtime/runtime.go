@@ -515,6 +515,20 @@ func (r *Runtime) ServeWorker(ctx context.Context, c transport.Conn, w Worker) e
 	return r.conns.Serve(ctx, c, &conn.Program{Identity: auth.NewProgram(w.Name, w.Tools), Registered: w.Registered})
 }
 
+// DrainWorker gives no more attempts to the program that ServeWorker serves under a name, and waits until it executes
+// none, or until ctx ends. Attempts of its tools wait for the next program with the name.
+func (r *Runtime) DrainWorker(ctx context.Context, name string) {
+	r.workers.Drain(ctx, auth.NewProgram(name, nil).Principal)
+}
+
+// EndWorker withdraws the tools of the program that ServeWorker serves under a name, waits until it executes no
+// attempts, or until ctx ends, and ends its sessions.
+func (r *Runtime) EndWorker(ctx context.Context, name string) {
+	r.workers.Withdraw(auth.NewProgram(name, nil).Principal)
+	r.DrainWorker(ctx, name)
+	r.conns.EndProgram(ctx, auth.NewProgram(name, nil).Principal)
+}
+
 // Reauthenticate checks the identity of every connected session against Config.Auth. It evicts
 // sessions whose token or principal is no longer configured. They cannot be resumed; their jobs
 // continue. It does not wait for the evictions.

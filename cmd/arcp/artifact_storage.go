@@ -85,7 +85,7 @@ func openArtifactStorage(v *settings.Values) (runtime.ArtifactStorage, error) {
 	case want == nil && data == memory:
 		return none, nil
 	case data == memory:
-		return none, usagef("%s: artifacts in a bucket need a data directory, which knows them after a restart: give --data DIR", v.Where("artifact-bucket"))
+		return none, errBucketInMemory(v)
 	}
 	known, err := readBucketAddress(data)
 	if err != nil {
@@ -111,6 +111,10 @@ func openArtifactStorage(v *settings.Values) (runtime.ArtifactStorage, error) {
 		return none, err
 	}
 	return runtime.ArtifactStorage{Bucket: bucket}, nil
+}
+
+func errBucketInMemory(v *settings.Values) error {
+	return usagef("%s: artifacts in a bucket need a data directory, which knows them after a restart: give --data DIR", v.Where("artifact-bucket"))
 }
 
 // bucketOf returns the bucket of the settings, without its Directory; nil: there is none.

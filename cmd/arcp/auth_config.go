@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/arcpd/arcpd/auth"
@@ -14,7 +16,7 @@ func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
 	if name := v.Text("auth-file"); name != "" {
 		var err error
 		if cfg, err = auth.Load(name, auth.Options{RuntimeID: v.Text("runtime-id"), CheckLease: runtime.CheckLease}); err != nil {
-			return nil, &exitError{exitUsage, err}
+			return nil, authMistakes(v, name, err)
 		}
 	}
 	var roles []auth.Role // of a principal without an entry in the auth file
@@ -24,11 +26,28 @@ func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
 	for _, t := range v.Secrets("token") {
 		name, token, ok := strings.Cut(t.Reveal(), "=")
 		if !ok || name == "" || token == "" {
-			return nil, usagef("%s: write a token of a server as NAME=TOKEN with the name of the principal", v.Where("token"))
+			return nil, tokenMistake(v, errors.New("write a token of a server as NAME=TOKEN with the name of the principal"))
 		}
 		if err := cfg.AddToken(auth.Token{Principal: name, Secret: auth.Secret(token), Roles: roles}); err != nil {
-			return nil, usagef("%s: %w", v.Where("token"), err)
+			return nil, tokenMistake(v, err)
 		}
 	}
 	return cfg, nil
+}
+
+func tokenMistake(v *settings.Values, err error) error {
+	return v.MistakeIn("token", fmt.Errorf("%s: %w", v.Where("token"), err))
+}
+
+// authMistakes returns the mistakes in the auth file, with their positions there. Another error, such as of a file that
+// does not exist, is a mistake in the setting.
+func authMistakes(v *settings.Values, name string, err error) error {
+	var list []error
+	for _, e := range auth.FileErrors(err) {
+		list = append(list, settings.NewMistake(name, e.Line, e.Column, e.Path, e.Text))
+	}
+	if len(list) == 0 {
+		list = append(list, v.MistakeIn("auth-file", err))
+	}
+	return settings.Join(list...)
 }

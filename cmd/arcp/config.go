@@ -13,8 +13,8 @@ import (
 )
 
 func newConfig(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Show the configuration", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newConfigPrint(a), newConfigDocs(a))
+	cmd := &cobra.Command{Use: "config", Short: "Show and check the configuration", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newConfigPrint(a), newConfigCheck(a), newConfigDocs(a))
 	return cmd
 }
 
@@ -34,8 +34,13 @@ func newConfigPrint(a *app) *cobra.Command {
 			return err
 		}
 		v, err := a.settings(cmd.Flags(), serveDefaults())
+		if v != nil {
+			_, toolsErr := toolset.Load(v)
+			_, workflowsErr := toolset.LoadWorkflows(v)
+			err = settings.Join(err, toolsErr, workflowsErr)
+		}
 		if err != nil {
-			return err
+			return usageOf(err)
 		}
 		for _, w := range v.Warnings {
 			fmt.Fprintln(a.stderr, "warning:", w)
@@ -50,19 +55,9 @@ func newConfigPrint(a *app) *cobra.Command {
 	return cmd
 }
 
-// settings loads the settings of a server. An error is a usage error.
+// settings loads the settings of a server, as settings.Load does.
 func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*settings.Values, error) {
-	v, err := settings.Load(settings.Input{Flags: flags, Environ: serverEnviron(a.environ), Defaults: defaults})
-	if err == nil {
-		_, err = toolset.Load(v)
-	}
-	if err == nil {
-		_, err = toolset.LoadWorkflows(v)
-	}
-	if err != nil {
-		return nil, &exitError{exitUsage, err}
-	}
-	return v, nil
+	return settings.Load(settings.Input{Flags: flags, Environ: serverEnviron(a.environ), Defaults: defaults})
 }
 
 // serverEnviron removes an ARCP_TOKEN for clients from the environment. The token of a server has the form

@@ -57,7 +57,7 @@ type dev struct {
 // settings loads the settings, and adds the token of the data directory unless authentication is configured.
 func (d *dev) settings() (*settings.Values, error) {
 	v, err := d.load("")
-	if err != nil || len(v.Secrets("token")) > 0 || v.Text("auth-file") != "" {
+	if v == nil || err != nil || len(v.Secrets("token")) > 0 || v.Text("auth-file") != "" {
 		return v, err
 	}
 	if d.token == "" {

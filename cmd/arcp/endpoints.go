@@ -32,27 +32,28 @@ func endpointsOf(v *settings.Values) endpoints {
 	return e
 }
 
-// check refuses invalid and unsafe settings.
+// check returns every invalid and unsafe setting.
 func (e endpoints) check(v *settings.Values) error {
+	var mistakes []error
+	add := func(name string, err error) {
+		if err != nil {
+			mistakes = append(mistakes, v.MistakeIn(name, err))
+		}
+	}
 	if e.listen == "" && e.unix == "" && !e.stdio {
-		return usagef("no listener: give --listen HOST:PORT, --unix PATH or --stdio")
+		add("listen", usagef("no listener: give --listen HOST:PORT, --unix PATH or --stdio"))
 	}
-	if err := checkPath(v.Text("path")); err != nil {
-		return err
-	}
+	add("path", checkPath(v.Text("path")))
 	if n := v.Size("max-frame"); n < minFrame {
-		return usagef("%s %d: give at least 64KiB", v.Where("max-frame"), n)
+		add("max-frame", usagef("%s %d: give at least 64KiB", v.Where("max-frame"), n))
 	}
 	if d := v.Duration("commit-delay"); d > runtime.MaxCommitDelay {
-		return usagef("%s %v: give at most %v", v.Where("commit-delay"), d, runtime.MaxCommitDelay)
+		add("commit-delay", usagef("%s %v: give at most %v", v.Where("commit-delay"), d, runtime.MaxCommitDelay))
 	}
-	if err := e.checkListen(v); err != nil {
-		return err
-	}
-	if err := checkArtifactURL(v, e.listen); err != nil {
-		return err
-	}
-	return e.checkAdmin(v)
+	add("listen", e.checkListen(v))
+	add("artifact-url", checkArtifactURL(v, e.listen))
+	add("admin", e.checkAdmin(v))
+	return settings.Join(mistakes...)
 }
 
 func checkPath(p string) error {

@@ -119,12 +119,19 @@ func codeOfRemote(e *client.RemoteError) int {
 	return exitFailed
 }
 
-// report prints an error as one line.
+// report prints an error as one line, and mistakes in the configuration as one line each.
 func (a *app) report(err error) {
 	if e, ok := errors.AsType[*exitError](err); err == nil || ok && e.err == nil {
 		return
 	}
 	text := readable(err)
+	if list := mistakesOf(err); len(list) > 1 && !a.json {
+		fmt.Fprintf(a.stderr, "arcp: %d mistakes in the configuration:\n", len(list))
+		for _, m := range list {
+			fmt.Fprintln(a.stderr, oneLine(m.Error()))
+		}
+		return
+	}
 	if a.json {
 		fmt.Fprintf(a.stderr, "%s\n", errorJSON(err, text))
 		return

@@ -30,6 +30,9 @@ const beArcp = "TEST_BE_ARCP"
 
 func TestMain(m *testing.M) {
 	toolexec.Hook()
+	if len(os.Args) > 1 && os.Args[1] == beMCP {
+		os.Exit(serveMCP(os.Args[2:]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == beWorker {
 		os.Exit(workOnStdio(os.Args[2:]))
 	}

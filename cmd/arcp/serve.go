@@ -20,10 +20,10 @@ import (
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
-	"github.com/arcpd/arcpd/cmd/arcp/internal/stdioworker"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/runtime/tool/mcp"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -38,7 +38,8 @@ func newServe(a *app) *cobra.Command {
 		Short: "Run a runtime",
 		Long: "Runs a runtime until SIGTERM or SIGINT. Each flag is also a key of arcp.yaml and\n" +
 			"a variable ARCP_…; `arcp config print` prints the values in effect. SIGHUP reloads\n" +
-			"tokens, the authentication file, the certificate and the log level.\n\n" +
+			"tools, workflows, tokens, the authentication file, the certificate, limits and the log\n" +
+			"level, and logs what has changed.\n\n" +
 			"When the runtime accepts connections it prints one line to standard output:\n" +
 			"listening ws://HOST:PORT/PATH admin http://HOST:PORT",
 		Args: noArgs,
@@ -64,9 +65,8 @@ type server struct {
 	auth     *auth.Set
 	cert     *certificate // nil: no TLS
 	registry *prometheus.Registry
-	sources  sources
-	toStart  []stdioworker.Config            // workers in the configuration file
-	workers  []*stdioworker.Worker           // started workers
+	config   *configuration                  // of the start
+	tools    *liveTools                      // nil before newRuntime
 	rt       atomic.Pointer[runtime.Runtime] // nil during the start
 
 	tracer  *sdktrace.TracerProvider // nil: no spans are exported; set with rt
@@ -77,8 +77,9 @@ type server struct {
 	unix          *transport.UnixListener // nil: not open
 	mainSrv       *http.Server
 	adminSrv      *http.Server
-	failed        chan error    // errors of listeners
-	stdioFinished chan struct{} // the session on stdin and stdout has ended
+	failed        chan error      // errors of listeners
+	fileChanged   <-chan struct{} // the configuration file has changed; nil: it is not watched
+	stdioFinished chan struct{}   // the session on stdin and stdout has ended
 }
 
 // serve runs a server until a signal, an error or the end of ctx. banner, which may be nil, is called when
@@ -97,7 +98,9 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 		return err // the start still owns s
 	case err != nil:
 		s.closeListeners()
-		s.sources.close()
+		if s.tools != nil {
+			s.tools.close()
+		}
 		if errors.Is(err, errStopped) {
 			return nil
 		}
@@ -165,7 +168,7 @@ func (s *server) start(ctx context.Context) error {
 	if names := s.values.WithoutEffect(); len(names) > 0 {
 		s.log.Warn().Strs("settings", names).Msg("settings have no effect in this version")
 	}
-	if s.workers, err = startWorkers(ctx, s.toStart, rt); err != nil {
+	if err = s.tools.startWorkers(ctx, rt); err != nil {
 		return errors.Join(err, s.shutdown())
 	}
 	s.serveMain()
@@ -174,39 +177,24 @@ func (s *server) start(ctx context.Context) error {
 
 // configure reads and checks the settings and the files that they name.
 func (s *server) configure() (err error) {
-	if s.values, err = s.load(); err != nil {
-		return err
+	v, loadErr := s.load()
+	if v != nil {
+		s.log = newLog(s.app.stderr, v)
+		for _, w := range v.Warnings {
+			s.log.Warn().Msg(w)
+		}
 	}
-	s.log = newLog(s.app.stderr, s.values)
-	for _, w := range s.values.Warnings {
-		s.log.Warn().Msg(w)
-	}
-	if s.maxData, err = maxData(s.values); err != nil {
-		return err
-	}
-	s.ends = endpointsOf(s.values)
-	if err := s.ends.check(s.values); err != nil {
-		return err
-	}
-	cfg, err := loadAuth(s.values, isLoopback(s.ends.listen))
+	cfg, err := newConfiguration(v, loadErr, s.log)
 	if err != nil {
 		return err
 	}
-	s.auth = auth.NewSet(cfg)
-	if err := s.ends.checkAuth(s.auth); err != nil {
-		return err
+	s.values, s.maxData, s.ends, s.config = v, cfg.maxData, cfg.ends, cfg
+	s.auth = auth.NewSet(cfg.auth)
+	if cfg.cert != nil {
+		s.cert = new(certificate)
+		s.cert.current.Store(cfg.cert)
 	}
-	return s.configureTLS()
-}
-
-func (s *server) configureTLS() error {
-	pair, err := loadCertificate(s.values)
-	if err != nil || pair == nil {
-		return err
-	}
-	s.cert = new(certificate)
-	s.cert.current.Store(pair)
-	return nil
+	return s.ends.checkAuth(s.auth)
 }
 
 func (s *server) open(ctx context.Context) (err error) {
@@ -256,17 +244,10 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if s.tracer, err = newTracerProvider(ctx, s.log); err != nil {
 		return nil, err
 	}
-	if s.sources, s.toStart, err = openSources(s.values, s.log, s.registry); err != nil {
-		return nil, err
-	}
-	// Before the runtime, which registers the tools of workers of the previous run.
-	for _, w := range s.toStart {
-		for _, glob := range w.Tools {
-			tools.ReserveFor(auth.NewProgram(w.Name, nil).Principal, glob)
-		}
-	}
-	// Before the runtime, whose recovered jobs look up their tools.
-	if err := s.sources.start(ctx, tools, s.log); err != nil {
+	s.tools = newLiveTools(tools, mcp.NewMetrics(s.registry), s.values.Size("max-frame"), s.log)
+	// Before the runtime, which registers the tools of workers of the previous run, and whose recovered jobs look up
+	// their tools.
+	if err := s.tools.start(ctx, s.config.tools); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil { // nothing is open yet
@@ -288,7 +269,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	gcReserve = make([]byte, s.gcReserveBytes())
 	goruntime.KeepAlive(gcReserve)
 	cfg := s.runtimeConfig()
-	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, identity, s.sources.refresh
+	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, identity, s.tools.refresh
 	if dir := s.values.Text("data"); dir != memory && cfg.MinFree > 0 {
 		space := newDiskSpace(dir, uint64(cfg.MinFree), s.log)
 		cfg.FreeSpace, cfg.OnFull = space.free, space.full

@@ -1,17 +1,12 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
-	"sync"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/stdioworker"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/toolset"
@@ -22,57 +17,70 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/workflow"
 )
 
-// sourceTimeout bounds the wait for the tools of a source during the start. Later tools are added later.
-const sourceTimeout = 30 * time.Second
+// toolConfig is the checked configuration of tools and workflows in the configuration file. The configurations have
+// only what the file says: no logs, metrics and limits of frames.
+type toolConfig struct {
+	entries   int // number of tools and workflows
+	commands  []exec.Config
+	servers   []mcp.Config
+	workers   []stdioworker.Config
+	workflows []workflow.Config
+}
 
-// sources are the tool sources in the configuration file.
-type sources []tool.Source
-
-// openSources returns the sources and the workers in the keys tools and workflows of the configuration file. An error names the
-// invalid entry.
-func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Registerer) (sources, []stdioworker.Config, error) {
+// loadTools reads and checks the settings tools and workflows. The error has every mistake.
+func loadTools(v *settings.Values, log zerolog.Logger) (*toolConfig, error) {
 	entries, err := toolset.Load(v)
-	if err != nil {
-		return nil, nil, usageOf(err)
-	}
-	var workers []stdioworker.Config
+	mistakes := []error{err}
+	c := &toolConfig{}
+	c.workflows, err = toolset.LoadWorkflows(v)
+	mistakes = append(mistakes, err)
+	c.entries = len(entries) + len(c.workflows)
 	secrets := secretFiles(v, entries)
-	var list sources
-	metrics := mcp.NewMetrics(reg)
-	var commands []exec.Config
 	for i := range entries {
 		e := &entries[i]
-		var s tool.Source
+		var key string
 		switch {
 		case e.Exec != nil:
-			e.Exec.Hide, e.Exec.Log = secrets, log
-			commands = append(commands, *e.Exec)
-			err = exec.Check(e.Exec)
+			e.Exec.Hide = secrets
+			c.commands = append(c.commands, *e.Exec)
+			e.Exec.Log = log
+			key, err = "", exec.Check(e.Exec)
 		case e.MCP != nil:
-			s, err = openMCP(e.MCP, log, metrics)
+			server := mcpConfig(e.MCP)
+			c.servers = append(c.servers, server)
+			key, err = "mcp", checkMCP(server)
 		default:
 			w := e.Worker
-			workers = append(workers, stdioworker.Config{Name: w.Name, Command: w.Command, Env: w.Env, Dir: w.Dir, Tools: w.Allow,
-				ReadLimit: v.Size("max-frame"), Log: log})
+			c.workers = append(c.workers, stdioworker.Config{Name: w.Name, Command: w.Command, Env: w.Env, Dir: w.Dir, Tools: w.Allow})
+			key, err = "worker.command", exec.CheckProgram(w.Command, w.Dir)
 		}
 		if err != nil {
-			return nil, nil, failf("configuration file %s: %s: %w", v.File, e.Where, err)
-		}
-		if s != nil {
-			list = append(list, s)
+			mistakes = append(mistakes, e.Mistake(v, key, err))
 		}
 	}
-	if len(commands) > 0 {
-		list = append(list, exec.NewSource(commands))
+	return c, settings.Join(mistakes...)
+}
+
+// checkMCP returns an error for a server that cannot be reached or started because of its configuration.
+func checkMCP(c mcp.Config) error {
+	s, err := mcp.New(c)
+	if err == nil {
+		s.Close()
 	}
-	workflows, err := toolset.LoadWorkflows(v)
-	if err != nil {
-		return nil, nil, usageOf(err)
+	return err
+}
+
+// reserve reserves the names of MCP servers and workers.
+func (c *toolConfig) reserve(registry *tool.Registry) {
+	var prefixes []string
+	for _, s := range c.servers {
+		prefixes = append(prefixes, s.Prefix)
 	}
-	if len(workflows) > 0 {
-		list = append(list, workflow.NewSource(workflows))
+	globs := make(map[string][]string)
+	for _, w := range c.workers {
+		globs[auth.NewProgram(w.Name, nil).Principal] = w.Tools
 	}
-	return list, workers, nil
+	registry.ReplaceReserved(prefixes, globs)
 }
 
 // secretFiles returns the files and directories of the server that a sandbox hides: secrets, and the unix socket,
@@ -105,106 +113,11 @@ func secretFiles(v *settings.Values, entries []toolset.Entry) []string {
 
 func usageOf(err error) error { return &exitError{exitUsage, err} }
 
-// openMCP returns the source of an MCP server.
-func openMCP(m *toolset.MCP, log zerolog.Logger, metrics *mcp.Metrics) (tool.Source, error) {
-	return mcp.New(mcp.Config{
+// mcpConfig returns the configuration of an MCP server.
+func mcpConfig(m *toolset.MCP) mcp.Config {
+	return mcp.Config{
 		Name: m.Name, Command: m.Command, Env: m.Env, Dir: m.Dir, URL: m.URL, HeadersFile: m.HeadersFile,
 		Prefix: m.Prefix, Allow: m.Allow, SideEffect: m.SideEffect, Approval: m.Approval, Limits: m.Limits,
-		Log: log, Metrics: metrics, Version: thisBuild().Version,
-	})
-}
-
-// start starts all sources at the same time. It returns when all have published their tools, or after sourceTimeout.
-// The caller must close the sources, even after an error.
-func (list sources) start(ctx context.Context, registry *tool.Registry, log zerolog.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
-	defer cancel()
-	failures := make([]error, len(list))
-	var all sync.WaitGroup
-	for i, s := range list {
-		if prefix := s.Prefix(); prefix != "" {
-			registry.ReservePrefix(prefix)
-		}
-		all.Go(func() { failures[i] = startSource(ctx, s, registry, log) })
+		Version: thisBuild().Version,
 	}
-	all.Wait()
-	list.warnMissing(registry, log)
-	return errors.Join(failures...)
-}
-
-// warnMissing logs the tools of workflows that do not exist yet. A worker may register them later.
-func (list sources) warnMissing(registry *tool.Registry, log zerolog.Logger) {
-	exists := func(ref string) bool { _, err := registry.Resolve(ref); return err == nil }
-	for _, s := range list {
-		if w, ok := s.(*workflow.Source); ok {
-			for _, call := range w.Missing(exists) {
-				log.Warn().Str("call", call).Msg("a workflow calls a tool that does not exist yet")
-			}
-		}
-	}
-}
-
-func startSource(ctx context.Context, s tool.Source, registry *tool.Registry, log zerolog.Logger) error {
-	publish := func(tools []*tool.Tool) error {
-		err := registry.Replace(s.Name(), tools)
-		if err == nil {
-			log.Info().Str("source", s.Name()).Int("tools", len(tools)).Msg("tools published")
-		}
-		return err
-	}
-	log.Info().Str("source", s.Name()).Msg("waiting for tools")
-	if err := s.Start(ctx, publish); err != nil {
-		return failf("tools of %s: %w", s.Name(), err)
-	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		log.Warn().Str("source", s.Name()).Msg(fmt.Sprintf("no tools within %s; they are added when the source publishes them", sourceTimeout))
-	}
-	return nil
-}
-
-// refresh makes the sources that support it list their tools again.
-func (list sources) refresh(ctx context.Context) error {
-	failures := make([]error, len(list))
-	var all sync.WaitGroup
-	for i, s := range list {
-		if r, ok := s.(interface{ Refresh(context.Context) error }); ok {
-			all.Go(func() { failures[i] = r.Refresh(ctx) })
-		}
-	}
-	all.Wait()
-	return errors.Join(failures...)
-}
-
-// startWorkers starts the workers at the same time, and returns when each has registered its tools or ctx ends. After an
-// error no worker runs.
-func startWorkers(ctx context.Context, list []stdioworker.Config, server stdioworker.Server) ([]*stdioworker.Worker, error) {
-	started, failures := make([]*stdioworker.Worker, len(list)), make([]error, len(list))
-	var all sync.WaitGroup
-	for i, cfg := range list {
-		all.Go(func() { started[i], failures[i] = stdioworker.Start(ctx, cfg, server) })
-	}
-	all.Wait()
-	if err := errors.Join(failures...); err != nil {
-		closeWorkers(slices.DeleteFunc(started, func(p *stdioworker.Worker) bool { return p == nil }))
-		return nil, failf("start the workers of the configuration file: %w", err)
-	}
-	return started, nil
-}
-
-// closeWorkers ends the workers at the same time.
-func closeWorkers(list []*stdioworker.Worker) {
-	var all sync.WaitGroup
-	for _, p := range list {
-		all.Go(p.Close)
-	}
-	all.Wait()
-}
-
-// close ends the sources at the same time, because the programs of some end slowly.
-func (list sources) close() {
-	var all sync.WaitGroup
-	for _, s := range list {
-		all.Go(s.Close)
-	}
-	all.Wait()
 }

@@ -93,23 +93,6 @@ func TestToolsThatCannotBe(t *testing.T) {
 		exitUsage, "want names of variables")
 }
 
-// Reading the configuration again does not change the tools, and the log says so.
-func TestToolsChangeWithARestart(t *testing.T) {
-	t.Parallel()
-	config := withTools(t, `  - {name: x, exec: [echo, "1"]}`)
-	p := serve(t, "--config", config)
-	text, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, config, strings.Replace(string(text), `"1"`, `"2"`, 1))
-	p.signal(syscall.SIGHUP)
-	until(t, "the log says so", func() bool {
-		return strings.Contains(p.errs.String(), `"level":"warn","settings":["tools"]`)
-	})
-	wantOutcome(t, "the tool as it was", p.cli("invoke", "x"), exitOK, "1", "")
-}
-
 // A job of a command continues after a crash according to its recovery: the tools exist when
 // the runtime looks for them.
 func TestJobsOfCommandsRecover(t *testing.T) {

@@ -7,9 +7,6 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-
-	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
 // adminGrace bounds the requests of the admin listener during a stop.
@@ -26,6 +23,8 @@ func notify() (signals <-chan os.Signal, stop func()) {
 func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	for {
 		select {
+		case <-s.fileChanged:
+			s.reload()
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
 				s.reload()
@@ -94,54 +93,7 @@ func (s *server) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.values.Duration("drain"), time.Millisecond))
 	defer cancel()
 	err := s.rt.Load().Shutdown(ctx)
-	closeWorkers(s.workers)
-	s.sources.close()
+	s.tools.close()
 	s.flushSpans()
 	return errors.Join(err, s.cleanUp())
-}
-
-// reload applies the settings that SIGHUP can change. An error changes nothing.
-func (s *server) reload() {
-	next, err := s.tryReload()
-	if err != nil {
-		s.log.Error().Err(err).Msg("reload failed; nothing was changed")
-		return
-	}
-	reloaded, restart := s.values.Changed(next)
-	if len(restart) > 0 {
-		s.log.Warn().Strs("settings", restart).Msg("these settings need a restart")
-	}
-	s.values = s.values.With(next, reloaded)
-	setLogLevel(s.values)
-	if rt := s.rt.Load(); rt != nil {
-		rt.SetLimits(limits(s.values))
-		rt.Reauthenticate()
-	}
-	s.log.Info().Strs("settings", reloaded).Msg("reloaded")
-}
-
-func (s *server) tryReload() (*settings.Values, error) {
-	next, err := s.load()
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := loadAuth(next, isLoopback(s.ends.listen))
-	if err != nil {
-		return nil, err
-	}
-	pair, err := loadCertificate(next)
-	if err != nil {
-		return nil, err
-	}
-	if (pair == nil) != (s.cert == nil) {
-		return nil, errors.New("turning TLS on or off needs a restart")
-	}
-	if err := s.ends.checkAuth(auth.NewSet(cfg)); err != nil {
-		return nil, err
-	}
-	s.auth.Reload(cfg)
-	if pair != nil {
-		s.cert.current.Store(pair)
-	}
-	return next, nil
 }

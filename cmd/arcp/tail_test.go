@@ -57,6 +57,8 @@ func TestTailPrintsTheFeed(t *testing.T) {
 	o = tailed(t, overflow).cli(append(tailArgs, "-o", "json")...)
 	wantOutcome(t, "JSON", o, exitFailed, `"id":"msg_1"`, `"id":"msg_g"`)
 	wantRefusal(t, cli(t, "tail", "--min-priority", "urgent"), exitUsage, `--min-priority: "urgent" is not one of low, normal, high, critical`)
+	wantRefusal(t, cli(t, "tail", "--type", "log,foo.bar"), exitUsage, `--type: "foo.bar" is not an event type`)
+	wantRefusal(t, cli(t, "tail", "--type", "job.complete"), exitUsage, `--type: "job.complete" is not an event type`)
 }
 
 func TestTailOfALostPosition(t *testing.T) {

@@ -88,7 +88,7 @@ func TestServeRefusesUnsafeSettings(t *testing.T) {
 		{"bad auth file", []string{"--auth-file", write(t, filepath.Join(dir, "auth.yaml"), "principal: []\n")}, "auth.yaml"},
 		{"bad lease",
 			[]string{"--auth-file", write(t, filepath.Join(dir, "lease.yaml"), "principals: [{name: alice, lease: {cost.budget: 5}}]\n")},
-			"lease.yaml: line 1: principals[0].lease: of alice: "},
+			"lease.yaml:1:35: principals[0].lease: of alice: "},
 		{"later", []string{"--store", "postgres", "--token", "a=b"}, "--store postgres is not supported by this version"},
 		{"bad value", []string{"--drain", "x", "--token", "a=b"}, `--drain: "x" is not a duration`},
 		{"no config", []string{"--config", "/nonexistent"}, "configuration file /nonexistent: no such file"},

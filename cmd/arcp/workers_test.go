@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
@@ -38,6 +39,7 @@ func workOnStdio(args []string) int {
 			Crash  string `json:"crash"` // the first time: the name of a file that says so
 			Hold   string `json:"hold"`  // likewise: waits
 			Invoke string `json:"invoke"`
+			Until  string `json:"until"` // the name of a file that ends the call
 		}
 		if err := arcp.Unmarshal(call.Arguments, &in); err != nil {
 			return nil, err
@@ -60,6 +62,10 @@ func workOnStdio(args []string) int {
 			}
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
+		case in.Until != "":
+			for err := os.WriteFile(filepath.Join(dir, in.Until+".begun"), nil, 0o600); err == nil && !exists(filepath.Join(dir, in.Until)); {
+				time.Sleep(5 * time.Millisecond)
+			}
 		case in.Wait != "":
 			_ = call.Log(arcp.LevelInfo, "waiting", nil) // the outcome counts
 			<-ctx.Done()

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -102,6 +103,22 @@ func (r *Registry) reserve(n reservation) {
 	r.reserved = append(r.reserved, n)
 }
 
+// ReplaceReserved replaces all reservations of ReservePrefix and ReserveFor in one step. globs are by principal.
+func (r *Registry) ReplaceReserved(prefixes []string, globs map[string][]string) {
+	fresh := &Registry{}
+	for _, prefix := range prefixes {
+		fresh.ReservePrefix(prefix)
+	}
+	for principal, list := range globs {
+		for _, glob := range list {
+			fresh.ReserveFor(principal, glob)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reserved = fresh.reserved
+}
+
 // IsReserved reports whether a name is reserved, and not for the worker of a principal. The name of
 // a configured source is reserved for that source, even if it matches a glob of the worker. The
 // runtime uses it when a worker registers tools.
@@ -134,6 +151,44 @@ func (r *Registry) Replace(sourceName string, tools []*Tool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.replace(sourceName, slices.Clone(tools))
+}
+
+// ReplaceAll replaces all tools of several sources in one step, so that a name may move from one of the sources to
+// another. The errors are the errors of Register; an error changes nothing.
+func (r *Registry) ReplaceAll(sources map[string][]*Tool) error {
+	for _, tools := range sources {
+		for _, t := range tools {
+			if err := unreserved(t); err != nil {
+				return err
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := r.state.Load().edit()
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(sources)), func(name string) bool {
+		return slices.Equal(r.sources[name], sources[name])
+	})
+	for _, name := range names {
+		next.remove(name, r.sources[name])
+	}
+	for _, name := range names {
+		for _, t := range sources[name] {
+			if err := next.add(name, t); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range names {
+		r.sources[name] = slices.Clone(sources[name])
+		if len(sources[name]) == 0 {
+			delete(r.sources, name)
+		}
+	}
+	if len(names) > 0 {
+		r.publish(next)
+	}
+	return nil
 }
 
 // replace is called with r.mu.

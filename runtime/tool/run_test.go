@@ -140,7 +140,7 @@ func TestInvalidResultsAreRefused(t *testing.T) {
 		t.Errorf("5 bytes of 5: %v", err)
 	}
 	_, err := result(limited, `"1234"`)
-	wantError(t, "6 bytes of 5", err, arcp.CodeResourceExhausted, "the result has 6 bytes; the tool's limit is 5")
+	wantError(t, "6 bytes of 5", err, arcp.CodeResourceExhausted, "the result has 6 bytes; the tool's limit is 5 (limits.max_response_bytes)")
 	if err != nil && err.Retryable {
 		t.Error("the result would be too large again, but the error says to retry")
 	}

@@ -109,7 +109,7 @@ func TestLargeArgumentsAreRefused(t *testing.T) {
 		t.Errorf("10 bytes: %v", err)
 	}
 	err := tool.Validate(arcp.Raw(`"123456789"`))
-	wantError(t, "11 bytes", err, arcp.CodeResourceExhausted, "the arguments object has 11 bytes; the tool's limit is 10")
+	wantError(t, "11 bytes", err, arcp.CodeResourceExhausted, "the arguments object has 11 bytes; the tool's limit is 10 (limits.max_request_bytes)")
 	if err != nil && err.Retryable {
 		t.Error("the same call would be refused again, but the error says to retry")
 	}

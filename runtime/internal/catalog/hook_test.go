@@ -78,7 +78,7 @@ func TestHooksMustAgreeOnTheArguments(t *testing.T) {
 		{"and follow the schema", []tool.Hook{says("one", put(`{"n":10}`), &saw)},
 			"INVALID_ARGUMENT: the arguments that hook one has put in place: argument /n must be at most 9", []string{`one {"n":1}`}},
 		{"and the size", []tool.Hook{says("one", put(`{"m":"`+strings.Repeat("x", 40)+`"}`), &saw)},
-			"RESOURCE_EXHAUSTED: the arguments that hook one has put in place: the arguments object has 48 bytes; the tool's limit is 40",
+			"RESOURCE_EXHAUSTED: the arguments that hook one has put in place: the arguments object has 48 bytes; the tool's limit is 40 (limits.max_request_bytes)",
 			[]string{`one {"n":1}`}},
 		{"it cannot change the call behind our back", []tool.Hook{meddles, says("two", tool.HookDecision{}, &saw)}, "", []string{`two {"n":1}`}},
 	} {

@@ -91,7 +91,7 @@ func (h *handshake) openSession(now time.Time, q machine.EstablishRequest) {
 		return
 	}
 	h.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
-		endSessions(ctx, h.c.srv.opts.Sessions, func(principal string) bool { return principal == q.Identity.Principal })
+		endSessions(ctx, h.c.srv.opts.Sessions, func(principal string) bool { return principal == q.Identity.Principal }, anotherProcess)
 		return func(now time.Time) { h.createSession(now, q) }
 	})
 }

@@ -18,13 +18,22 @@ type Program struct {
 // EndPrograms ends the sessions of the programs of an earlier runtime process, because their agents
 // would keep their names. It returns when the ends are stored, or ctx ends.
 func (s *Server) EndPrograms(ctx context.Context) {
-	endSessions(ctx, s.opts.Sessions, auth.IsProgram)
+	endSessions(ctx, s.opts.Sessions, auth.IsProgram, anotherProcess)
 }
+
+// EndProgram ends the sessions of a program that is no longer configured. It returns when the ends are stored, or ctx
+// ends.
+func (s *Server) EndProgram(ctx context.Context, principal string) {
+	endSessions(ctx, s.opts.Sessions, func(p string) bool { return p == principal }, "the program is no longer configured")
+}
+
+// anotherProcess is the reason for the end of the sessions of an earlier process.
+const anotherProcess = "another process of the program has opened a session"
 
 // endSessions ends the sessions of the principals that wanted selects. It returns when the ends are
 // stored, or ctx ends. A failure is logged.
-func endSessions(ctx context.Context, d *session.Directory, wanted func(principal string) bool) {
-	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: "another process of the program has opened a session"}
+func endSessions(ctx context.Context, d *session.Directory, wanted func(principal string) bool, reason string) {
+	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: reason}
 	for _, s := range d.ByPrincipal(wanted) {
 		done := make(chan struct{})
 		d.End(s, eviction, func(error) { close(done) })

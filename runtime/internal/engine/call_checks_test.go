@@ -48,7 +48,7 @@ var refusals = [pathChecks]string{
 	rateUsedUp:     "RESOURCE_EXHAUSTED: target is called more than",
 	queueFull:      "RESOURCE_EXHAUSTED: target: 1 jobs are running and 1024 waiting",
 	notApproved:    "PERMISSION_DENIED: ",
-	tooSlow:        "DEADLINE_EXCEEDED: target ran longer than its limit of 1s",
+	tooSlow:        "DEADLINE_EXCEEDED: target ran longer than its limit of 1s (limits.timeout_ms)",
 	largeResult:    "RESOURCE_EXHAUSTED: the result has",
 	badResult:      "INTERNAL: the tool's result breaks its output schema",
 }

@@ -276,7 +276,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 		s.sweepGrants()
 	}
 	if s.exit != exitRetry && hasPassed(s.limit.End(), now) {
-		s.failAttempt(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s", s.tool.Name, s.tool.Limits.Timeout))
+		s.failAttempt(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s (limits.timeout_ms)", s.tool.Name, s.tool.Limits.Timeout))
 	}
 }
 

@@ -155,6 +155,9 @@ func (p *Pool) tryDispatch(d *dispatch, principal string,
 				continue
 			}
 			connected = true
+			if a.worker.drained != nil {
+				continue
+			}
 			if a.jobs < a.concurrency && a.worker.pendingDispatches < maxUnanswered && (best == nil || a.lessBusy(best)) {
 				best = a
 			}
@@ -305,6 +308,7 @@ func (d *dispatch) release() {
 	}
 	d.markAnswered()
 	delete(d.worker.dispatches, d)
+	d.worker.checkDrained()
 	delete(d.pool.byID, d.id)
 	d.agent.jobs--
 	d.pool.removeIdle(d.worker)

@@ -176,6 +176,7 @@ type workerSession struct {
 	pendingDispatches int                                         // dispatches without ack or nack
 	answers           answerCache
 	dispatches        map[*dispatch]struct{}
+	drained           chan struct{} // closed when a draining session has no dispatches; nil: it is not draining
 }
 
 // New returns a pool without tools.

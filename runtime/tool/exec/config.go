@@ -1,6 +1,8 @@
 package exec
 
 import (
+	"time"
+
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -8,13 +10,14 @@ import (
 
 // Config describes a tool that runs a command.
 type Config struct {
-	tool.Capability // Source is set by New
+	tool.Capability // Source is set by New; Limits.Timeout defaults to DefaultTimeout
 
 	Command []string // the program, a name in PATH or a path, and its arguments
 	Env     []string // names of variables that the command inherits, besides PATH
 	Dir     string   // working directory; "": each call leases a directory, which is removed after the call
 	Stdin   string   // StdinStream: the standard input is a stream of a client; "": the arguments
 	Stream  string   // StreamStdout: the standard output is a stream of the job, not its result; "": the result
+	Output  string   // form of a standard output that is the result; "": OutputJSON
 	Bounds  Bounds
 	Sandbox Sandbox  // default SandboxNone
 	Hide    []string // absolute paths of files and directories that the sandbox hides
@@ -34,6 +37,19 @@ const StreamStdout = "stdout"
 
 // Streams lists the values of Config.Stream other than "".
 var Streams = []string{StreamStdout}
+
+// The values of Config.Output other than "". With OutputText the result is a string: the standard output, which is
+// UTF-8, without one line break at its end.
+const (
+	OutputJSON = "json" // the standard output is one JSON value
+	OutputText = "text"
+)
+
+// Outputs lists the values of Config.Output other than "".
+var Outputs = []string{OutputJSON, OutputText}
+
+// DefaultTimeout is the default of Limits.Timeout of a command.
+const DefaultTimeout = time.Minute
 
 // Bounds are limits that the kernel enforces for each process of a job. Zero is no limit.
 type Bounds struct {

@@ -53,6 +53,7 @@ type command struct {
 	limit  int   // bytes of output
 	input  bool  // the standard input is a stream of a client
 	stream bool  // the output is a stream of the job
+	text   bool  // the output is a text, not JSON
 	log    zerolog.Logger
 
 	starter starter
@@ -69,6 +70,7 @@ func New(c Config) (*tool.Tool, error) {
 		return nil, fmt.Errorf("tool %s: %w", c.Ref(), err)
 	}
 	c.Source = tool.SourceExec
+	c.Limits.Timeout = cmp.Or(c.Limits.Timeout, DefaultTimeout)
 	if cmd.input {
 		c.ReadsStreams = true
 		c.Limits.MaxRequestBytes = cmp.Or(c.Limits.MaxRequestBytes, maxArguments)
@@ -127,6 +129,9 @@ func prepare(c *Config) (*command, error) {
 	if err := unsupported(c); err != nil {
 		return nil, err
 	}
+	if err := CheckOutput(c); err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
 	if n := c.Limits.MaxRequestBytes; c.Stdin == StdinStream && (n < 0 || n > maxArguments) {
 		return nil, fmt.Errorf("limits.max_request_bytes: a command with stdin: %s has its arguments in a variable: want at most %d", StdinStream, maxArguments)
 	}
@@ -147,7 +152,25 @@ func prepare(c *Config) (*command, error) {
 			return nil, err
 		}
 	}
-	return &command{order: o, input: c.Stdin == StdinStream, stream: c.Stream == StreamStdout, starter: start, log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
+	return &command{order: o, input: c.Stdin == StdinStream, stream: c.Stream == StreamStdout, text: c.Output == OutputText, starter: start,
+		log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
+}
+
+// CheckOutput returns an error if Output contradicts Stream or OutputSchema.
+func CheckOutput(c *Config) error {
+	if c.Output != "" && c.Stream == StreamStdout {
+		return fmt.Errorf("with stream: %s the standard output is a stream and not the result: remove output or stream", StreamStdout)
+	}
+	var schema struct {
+		Type arcp.Raw `json:"type"`
+	}
+	if c.Output != OutputText || c.OutputSchema.Kind() != '{' || arcp.Unmarshal(c.OutputSchema, &schema) != nil || len(schema.Type) == 0 {
+		return nil
+	}
+	if !strings.Contains(string(schema.Type), `"string"`) { // a type, or a list of types
+		return fmt.Errorf("with %s the result is a string, which output_schema refuses: want the type string there, or remove output_schema", OutputText)
+	}
+	return nil
 }
 
 // checkDir returns an error if the working directory is hidden in the sandbox.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -129,16 +130,16 @@ func TestFailuresHaveCodes(t *testing.T) {
 		detail string
 	}{
 		"exit 3":             {`echo '{}'; echo why >&2; exit 3`, arcp.CodeUnknown, "exit status 3", `{"exit_status":3,"stderr":"why"}`},
-		"nothing":            {`exit 0`, arcp.CodeUnknown, "wrote nothing", `{"exit_status":0,"stderr":""}`},
+		"nothing":            {`exit 0`, arcp.CodeUnknown, "wrote nothing to standard output: want one JSON value; for a command that prints text or nothing set output: text", `{"exit_status":0,"stderr":""}`},
 		"only space":         {`printf ' \n'`, arcp.CodeUnknown, "wrote nothing", ""},
-		"not JSON":           {`echo hello world`, arcp.CodeUnknown, `not one JSON value: it begins with "hello world\n"`, ""},
+		"not JSON":           {`echo hello world`, arcp.CodeUnknown, `not one JSON value: it begins with "hello world\n"; for a command that prints text set output: text`, ""},
 		"half of it":         {`printf '{"a":'`, arcp.CodeUnknown, `begins with "{\"a\":"`, ""},
 		"two values":         {`echo '{}'; echo '[]'`, arcp.CodeUnknown, `begins with "{}\n[]\n"`, ""},
 		"trailing garbage":   {`echo '{"a":1} done'`, arcp.CodeUnknown, "not one JSON value", ""},
 		"a member twice":     {`echo '{"a":1,"a":2}'`, arcp.CodeUnknown, "not one JSON value", ""},
 		"bytes that are not": {`printf '"\377"'`, arcp.CodeUnknown, `begins with "\"\xff\""`, ""},
 		"a signal":           {`kill -SEGV $$`, arcp.CodeUnknown, "ended by SIGSEGV", `{"signal":"SIGSEGV","stderr":""}`},
-		"too much":           {`head -c 2000000 /dev/zero`, arcp.CodeResourceExhausted, "more than 1048576 bytes", ""},
+		"too much":           {`head -c 2000000 /dev/zero`, arcp.CodeResourceExhausted, "more than 1048576 bytes, the tool's limit (limits.max_response_bytes)", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := call(t, boundedContext(t), script(t, c.script), newJob(), `{}`)
@@ -150,6 +151,71 @@ func TestFailuresHaveCodes(t *testing.T) {
 				t.Errorf("%v is retryable", err)
 			}
 		})
+	}
+}
+
+// With OutputText the result is the standard output as a string, without one line break at its end.
+func TestTextOutput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
+	asText := func(c *Config) { c.Output = OutputText }
+	for name, c := range map[string]struct{ script, want string }{
+		"a line":            {`echo hello world`, `"hello world"`},
+		"one break of two":  {`printf 'a\n\n'`, `"a\n"`},
+		"CRLF":              {`printf 'a\r\nb\r\n'`, `"a\r\nb"`},
+		"only a CR":         {`printf 'a\r'`, `"a\r"`},
+		"nothing":           {`exit 0`, `""`},
+		"only a line break": {`echo`, `""`},
+		"JSON":              {`echo '{"a":1}'`, `"{\"a\":1}"`},
+		"control bytes":     {`printf 'a\000\033b'`, `"a\u0000\u001bb"`},
+		"more than ASCII":   {`printf 'ü\357\277\275\n'`, "\"ü\uFFFD\""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := call(t, boundedContext(t), script(t, c.script, asText), newJob(), `{}`)
+			if err != nil || string(out) != c.want {
+				t.Errorf("result = %s, %v, want %s", out, err, c.want)
+			}
+		})
+	}
+	_, err := call(t, boundedContext(t), script(t, `printf 'ab\377'`, asText), newJob(), `{}`)
+	wantCode(t, err, arcp.CodeUnknown, "not UTF-8: byte 2 is 0xFF")
+	_, err = call(t, boundedContext(t), script(t, `printf 'ab\303'`, asText), newJob(), `{}`)
+	wantCode(t, err, arcp.CodeUnknown, "not UTF-8: byte 2 is 0xC3")
+	_, err = call(t, boundedContext(t), script(t, `echo no; exit 3`, asText), newJob(), `{}`)
+	wantCode(t, err, arcp.CodeUnknown, "exit status 3")
+	_, err = call(t, boundedContext(t), script(t, `head -c 2000000 /dev/zero`, asText), newJob(), `{}`)
+	wantCode(t, err, arcp.CodeResourceExhausted, "(limits.max_response_bytes)")
+	_, err = call(t, boundedContext(t), script(t, `head -c 1000000 /dev/zero`, asText), newJob(), `{}`)
+	wantCode(t, err, arcp.CodeResourceExhausted, "the result has 6000002 bytes") // as JSON it is larger
+}
+
+func TestOutputContradictions(t *testing.T) {
+	for want, c := range map[string]Config{
+		"with stream: stdout the standard output is a stream": {Output: OutputText, Stream: StreamStdout},
+		"remove output or stream":                             {Output: OutputJSON, Stream: StreamStdout},
+		"the result is a string, which output_schema refuses": {Output: OutputText, Capability: tool.Capability{OutputSchema: arcp.Raw(`{"type":["object","null"]}`)}},
+	} {
+		c.Command = []string{"sh"}
+		if err := Check(&c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error with %q", err, want)
+		}
+	}
+	for _, schema := range []string{``, `true`, `{"maxLength":5}`, `{"type":"string"}`, `{"type":["null","string"]}`} {
+		c := Config{Command: []string{"sh"}, Output: OutputText, Capability: tool.Capability{OutputSchema: arcp.Raw(schema)}}
+		if err := Check(&c); err != nil {
+			t.Errorf("output_schema %s: %v, want it accepted", schema, err)
+		}
+	}
+}
+
+// A command has a minute unless its limit says otherwise.
+func TestTimeoutOfACommand(t *testing.T) {
+	for limit, want := range map[time.Duration]time.Duration{0: time.Minute, -1: -1, time.Second: time.Second} {
+		made, err := New(Config{Capability: tool.Capability{Name: "x", Limits: tool.Limits{Timeout: limit}}, Command: []string{"sh"}})
+		if err != nil || made.Limits.Timeout != want {
+			t.Errorf("limit %s: %v, want %s", limit, err, want)
+		}
 	}
 }
 

@@ -127,3 +127,16 @@ func (p *Process) Err() error {
 		return nil
 	}
 }
+
+// CheckProgram returns an error if the program of a command line is not found. A relative path starts in dir, or in
+// the directory of this process if dir is empty.
+func CheckProgram(command []string, dir string) error {
+	program := command[0]
+	if filepath.Base(program) != program && !filepath.IsAbs(program) {
+		program = filepath.Join(dir, program)
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		return fmt.Errorf("%w: name a program that is there, by its path or a name in PATH", err)
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -68,7 +70,7 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", err)
 	}
 	stderr := newLines(func(level, message string) error { return job.Log(level, message, nil) })
-	out := output{limit: c.limit, full: l.kill}
+	out := output{limit: c.limit, full: l.kill, text: c.text}
 	streamed := streamed{stream: stream, limit: c.limit, full: l.kill}
 	in := newInput(job, l)
 	reading, stopReading := context.WithCancel(ctx)
@@ -229,7 +231,7 @@ func outcome(r *report, exceeded bool, limit int, stderr string, value func() (a
 	}
 	switch {
 	case exceeded:
-		e := arcp.Errorf(arcp.CodeResourceExhausted, "the output has more than %d bytes, the tool's limit", limit).WithDetails(details)
+		e := arcp.Errorf(arcp.CodeResourceExhausted, "the output has more than %d bytes, the tool's limit (limits.max_response_bytes)", limit).WithDetails(details)
 		e.Retryable = false // a repeated call has the same output
 		return nil, e
 	case r.Signal != 0:
@@ -259,6 +261,7 @@ const maxOutput = 256 << 20
 type output struct {
 	limit    int
 	full     func() // called when the output exceeds limit
+	text     bool   // the output is a text, not JSON
 	buf      []byte
 	exceeded bool
 }
@@ -288,15 +291,35 @@ func (o *output) read(r io.Reader) {
 // beginBytes bounds the start of an invalid output in its error, in bytes.
 const beginBytes = 80
 
-// value returns the output as compact JSON. The error is an outputFault if the output is not one JSON value.
+// value returns the output as compact JSON. The error is an outputFault if the output is not one JSON value, or not a
+// text.
 func (o *output) value() (arcp.Raw, error) {
+	if o.text {
+		return o.string()
+	}
 	v := arcp.Raw(o.buf)
 	err := v.Compact()
 	switch {
 	case err == nil && v.IsValid():
 		return v, nil
 	case len(v) == 0 || len(trimSpace(v)) == 0:
-		return nil, outputFault("the command wrote nothing to standard output: want one JSON value")
+		return nil, outputFault("the command wrote nothing to standard output: want one JSON value; for a command that prints text or nothing set output: text")
 	}
-	return nil, outputFault(fmt.Sprintf("the command's standard output is not one JSON value: it begins with %.*q", beginBytes, v[:min(len(v), beginBytes)]))
+	return nil, outputFault(fmt.Sprintf("the command's standard output is not one JSON value: it begins with %.*q; for a command that prints text set output: text", beginBytes, v[:min(len(v), beginBytes)]))
+}
+
+// string returns a text output as a JSON string, without one line break at the end.
+func (o *output) string() (arcp.Raw, error) {
+	for i := 0; i < len(o.buf); {
+		r, n := utf8.DecodeRune(o.buf[i:])
+		if r == utf8.RuneError && n <= 1 {
+			return nil, outputFault(fmt.Sprintf("the command's standard output is not UTF-8: byte %d is 0x%02X; print UTF-8, or set stream: stdout, which replaces such bytes", i, o.buf[i]))
+		}
+		i += n
+	}
+	text, found := bytes.CutSuffix(o.buf, []byte("\n"))
+	if found {
+		text = bytes.TrimSuffix(text, []byte("\r"))
+	}
+	return arcp.AppendString(nil, string(text)), nil
 }

@@ -23,6 +23,8 @@ type callKey struct{}
 
 // call calls a tool of the server for a job.
 func (s *Source) call(ctx context.Context, job tool.Job, d *definition, args arcp.Raw) (arcp.Raw, error) {
+	s.calls.begin()
+	defer s.calls.end()
 	sess := s.current.Load()
 	if sess == nil {
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the MCP server %s is not connected; it is being tried again", s.cfg.Name)

@@ -25,14 +25,15 @@ import (
 
 // Source publishes the tools of one MCP server. It implements tool.Source.
 //
-// The goroutine of run owns all members but current, which calls read.
+// The goroutine of run owns all members but current and calls, which calls use.
 type Source struct {
 	cfg  Config
 	log  zerolog.Logger
 	open func(ob *observer) (*connection, error) // connects to the server
 
 	current   atomic.Pointer[session] // nil: no session is open
-	ctx       context.Context         // ends with Close
+	calls     callCount
+	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
 	listed    chan struct{}   // closed after the first publication

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
@@ -78,53 +77,65 @@ type layer struct {
 	values map[string]any
 }
 
-// Load reads all sources and parses the effective values. An error is one line for the user, with the remedy.
+// Load reads all sources and parses the effective values. An error has every mistake: it is a Mistakes, and the Values
+// then have the default of each setting with a mistake, so that the caller can look for more mistakes. The Values are
+// nil only if the configuration file cannot be read.
 func Load(in Input) (*Values, error) {
-	fromFile, path, err := in.file()
+	doc, err := in.file()
 	if err != nil {
-		return nil, err
+		return nil, Join(err)
 	}
-	fromEnv, warnings, err := in.env()
-	if err != nil {
-		return nil, err
-	}
+	fromEnv, warnings, envErr := in.env()
 	flags, err := in.flags()
 	if err != nil {
-		return nil, err
+		return nil, Join(err)
 	}
-	v := &Values{Warnings: warnings, File: path}
+	v := &Values{Warnings: warnings, doc: doc}
+	failures := []error{envErr}
+	var fromFile map[string]any
+	if doc != nil {
+		v.File, fromFile = doc.file, doc.values
+		failures = append(failures, doc.unknownKeys()...)
+	}
 	layers := []layer{{FromFlag, flags}, {FromEnv, fromEnv}, {FromFile, fromFile}}
 	for i := range Table {
-		if err := v.resolve(&Table[i], in.Defaults, layers); err != nil {
-			return nil, err
-		}
+		failures = append(failures, v.resolve(&Table[i], in.Defaults, layers))
 	}
-	return v, nil
+	return v, Join(failures...)
 }
 
+// resolve appends the entry of a setting. After an error it is the default.
 func (v *Values) resolve(s *Setting, defaults map[string]string, layers []layer) error {
-	entry := Value{Setting: s, Source: FromDefault}
 	var raw any = s.Default
 	if def, ok := defaults[s.Name]; ok {
 		raw = def
 	}
+	entry := Value{Setting: s, Source: FromDefault, raw: raw}
+	standard := entry
 	for _, l := range layers {
 		if r, ok := l.values[s.Name]; ok {
-			raw, entry.Source = r, l.name
+			entry.raw, entry.Source = r, l.name
 			break
 		}
 	}
-	entry.raw = raw
-	value, err := s.parse(raw)
-	if err != nil {
-		return fmt.Errorf("%s: %w", v.where(entry), err)
+	value, err := s.parse(entry.raw)
+	switch {
+	case err != nil && entry.Source == FromFile:
+		err = v.Mistake(Place{Path: []string{s.Name}}, err.Error())
+	case err != nil:
+		err = Mistake{Key: s.Name, Message: err.Error(), text: fmt.Sprintf("%s: %s", v.where(entry), err)}
+	case s.Later && !s.hasNoEffect(value):
+		v.entries = append(v.entries, entry) // for MistakeIn
+		err = v.MistakeIn(s.Name, fmt.Errorf("%s is not supported by this version", v.originText(entry)))
+		v.entries = v.entries[:len(v.entries)-1]
 	}
-	if s.Later && !s.hasNoEffect(value) {
-		return fmt.Errorf("%s is not supported by this version", v.originText(entry))
+	if err != nil {
+		entry = standard
+		value, _ = s.parse(entry.raw) // a default is valid
 	}
 	entry.value = value
 	v.entries = append(v.entries, entry)
-	return nil
+	return err
 }
 
 // hasNoEffect reports whether the value of a Later setting is in Accept.
@@ -158,7 +169,7 @@ func (in Input) flags() (map[string]any, error) {
 func (in Input) env() (map[string]any, []string, error) {
 	k := koanf.New(".")
 	var warnings []string
-	var failure error
+	var failures []error
 	read := func(name, text string) (string, any) {
 		if s := byEnv(name); s != nil && s.Kind != Block {
 			if s.Kind == List {
@@ -171,7 +182,8 @@ func (in Input) env() (map[string]any, []string, error) {
 		}
 		key := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, EnvPrefix), "_", "-"))
 		if near, distance := nearest(key); distance <= maxTypos(key) {
-			failure = fmt.Errorf("environment variable %s is not known; did you mean %s?", name, Lookup(near).Env())
+			failures = append(failures, fmt.Errorf("environment variable %s is not known; did you mean %s?", name, Lookup(near).Env()))
+			return "", nil
 		}
 		warnings = append(warnings, fmt.Sprintf("environment variable %s is not known and has no effect", name))
 		return "", nil
@@ -180,7 +192,7 @@ func (in Input) env() (map[string]any, []string, error) {
 	if err := k.Load(env.Provider(".", opt), nil); err != nil {
 		return nil, nil, err
 	}
-	return k.All(), warnings, failure
+	return k.All(), warnings, Join(failures...)
 }
 
 func splitList(text string) []string {
@@ -203,35 +215,65 @@ func isOtherVariable(name string) bool {
 	return strings.HasPrefix(name, EnvPrefix+"SERVICE_") || strings.HasPrefix(name, EnvPrefix+"PORT_")
 }
 
-// file returns the values and the path of the configuration file. The path is empty if no file exists.
-func (in Input) file() (map[string]any, string, error) {
+// file returns the configuration file; nil if no file exists.
+func (in Input) file() (*document, error) {
 	path, err := in.find()
 	if err != nil || path == "" {
-		return nil, "", err
+		return nil, err
 	}
-	k := koanf.New(".")
-	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
-		return nil, "", fmt.Errorf("configuration file %s: %s", path, oneLine(err))
-	}
-	values := k.All()
-	for _, key := range k.Keys() {
-		if Lookup(key) == nil {
-			return nil, "", fmt.Errorf("configuration file %s: %s", path, unknownKey(key))
-		}
-	}
-	return values, path, nil
+	return readDocument(path)
 }
 
-// unknownKey returns the error text for a key that is not a setting. Dots in key separate the levels of the file.
-func unknownKey(key string) string {
-	top, rest, nested := strings.Cut(key, ".")
-	switch s := Lookup(top); {
-	case nested && s != nil && s.Kind == Block:
-		return fmt.Sprintf("%s: want a list, and not %q in it directly: begin each item with a dash", top, rest)
-	case nested && s != nil:
-		return fmt.Sprintf("%s: want a value, and not %q below it", top, rest)
-	case nested && Lookup(key[strings.LastIndexByte(key, '.')+1:]) != nil:
-		return fmt.Sprintf("unknown key %q; did you mean %q, not below %q?", key, key[strings.LastIndexByte(key, '.')+1:], top)
+// unknownKeys returns a mistake for each key of the file that is not a setting, and for each mapping where a setting
+// has a value or a list.
+func (d *document) unknownKeys() (list []error) {
+	for _, key := range slices.Sorted(maps.Keys(d.values)) {
+		below, nested := d.values[key].(map[string]any)
+		s := Lookup(key)
+		switch {
+		case s == nil && nested && len(below) > 0:
+			for _, sub := range slices.Sorted(maps.Keys(below)) {
+				list = append(list, d.topMistake([]string{key, sub}, true, unknownText(key+"."+sub)))
+			}
+		case s == nil:
+			list = append(list, d.topMistake([]string{key}, true, unknownText(key)))
+		case nested && s.Kind == Block:
+			list = append(list, d.mistake(Place{Path: []string{key}}, blockText(below)))
+			delete(d.values, key)
+		case nested:
+			for _, sub := range slices.Sorted(maps.Keys(below))[:min(1, len(below))] {
+				list = append(list, d.mistake(Place{Path: []string{key}}, fmt.Sprintf("want a value, and not %q below it", sub)))
+				delete(d.values, key)
+			}
+		}
+	}
+	return list
+}
+
+// topMistake returns a mistake whose message names the key.
+func (d *document) topMistake(path []string, onKey bool, message string) Mistake {
+	m := d.mistake(Place{Path: path, OnKey: onKey}, message)
+	m.text = m.position() + ": " + message
+	return m
+}
+
+// blockText returns the message for a mapping in place of a list of mappings.
+func blockText(below map[string]any) string {
+	for _, key := range slices.Sorted(maps.Keys(below)) {
+		item := key + ": …"
+		if _, ok := below[key].(map[string]any); ok {
+			item = "name: " + key
+		}
+		return fmt.Sprintf("want a list, and not %q in it directly: begin each item with a dash: - %s", key, item)
+	}
+	return "want a list: begin each item with a dash"
+}
+
+// unknownText returns the message for a key that is not a setting. A dot in key separates two levels of the file.
+func unknownText(key string) string {
+	top, below, nested := strings.Cut(key, ".")
+	if nested && Lookup(below) != nil {
+		return fmt.Sprintf("unknown key %q; did you mean %q, not below %q?", key, below, top)
 	}
 	if near, distance := nearest(key); distance <= maxTypos(key) {
 		return fmt.Sprintf("unknown key %q; did you mean %q?", key, near)

@@ -96,8 +96,8 @@ var Table = []Setting{
 	{Name: "behind-proxy", Kind: Switch, Default: "false", Help: "a proxy in front ends TLS and sets X-Forwarded-For"},
 	{Name: "runtime-id", Default: auth.DefaultRuntimeID, Help: "name of this runtime, the audience of signed JWTs"},
 	{Name: "demo", Kind: Switch, Default: "false", Help: "offer the demo tools"},
-	{Name: "tools", Kind: Block, Help: "more tools: a list of commands, MCP servers and programs that speak ARCP"},
-	{Name: "workflows", Kind: Block, Help: "tools that consist of calls of other tools: a list of name, steps and more"},
+	{Name: "tools", Kind: Block, Reload: true, Help: "more tools: a list of commands, MCP servers and programs that speak ARCP"},
+	{Name: "workflows", Kind: Block, Reload: true, Help: "tools that consist of calls of other tools: a list of name, steps and more"},
 	{Name: "provisioners", Kind: Block, Help: "what gives jobs credentials of their own: a list of name, kind, for and more"},
 
 	{Name: "log-level", Default: "info", Choices: []string{"trace", "debug", "info", "warn", "error"}, Reload: true,

@@ -41,6 +41,7 @@ type Values struct {
 	File     string   // path of the configuration file; empty: no file
 	Warnings []string // about unknown variables
 	entries  []Value
+	doc      *document // nil: no file
 }
 
 // Format writes the output of AppendYAML.
@@ -105,7 +106,8 @@ func (v *Values) where(e Value) string {
 	case FromEnv:
 		return e.Env()
 	case FromFile:
-		return fmt.Sprintf("configuration file %s: %s", v.File, e.Name)
+		line, column := v.doc.position(Place{Path: []string{e.Name}})
+		return fmt.Sprintf("%s:%d:%d: %s", v.File, line, column, e.Name)
 	}
 	return "--" + e.Name
 }
@@ -164,9 +166,9 @@ func mask(secret auth.Secret) string {
 	return secret.String()
 }
 
-// With returns a copy of v with the values of next for the settings in names.
+// With returns a copy of v with the file of next and the values of next for the settings in names.
 func (v *Values) With(next *Values, names []string) *Values {
-	merged := *v
+	merged := *next
 	merged.entries = slices.Clone(v.entries)
 	for i, e := range next.entries {
 		if slices.Contains(names, e.Name) {
@@ -287,4 +289,14 @@ func (v Value) appendValue(dst []byte) []byte {
 		return arcp.AppendString(dst, fmt.Sprint(shown))
 	}
 	return out
+}
+
+// CountSet returns the number of settings that a source other than the default sets.
+func (v *Values) CountSet() (n int) {
+	for _, e := range v.entries {
+		if e.Source != FromDefault {
+			n++
+		}
+	}
+	return n
 }

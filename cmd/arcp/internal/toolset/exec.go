@@ -3,7 +3,6 @@ package toolset
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 
 // execKeys lists the keys of an entry with exec.
 var execKeys = []string{"name", "version", "description", "exec", "env", "dir", "input_schema", "output_schema", "side_effect",
-	"idempotent", "limits", "approval", "recovery", "retry", "min_trust", "sandbox", "stdin", "stream"}
+	"idempotent", "limits", "approval", "recovery", "retry", "min_trust", "sandbox", "stdin", "stream", "output"}
 
 func (e *Entry) parseExec(m map[string]any, dir string) error {
 	c := &exec.Config{Sandbox: exec.SandboxNone}
@@ -38,13 +37,17 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 		"sandbox":       oneOf(&c.Sandbox, exec.Sandboxes),
 		"stdin":         oneOf(&c.Stdin, exec.Stdins),
 		"stream":        oneOf(&c.Stream, exec.Streams),
+		"output":        oneOf(&c.Output, exec.Outputs),
 	}
 	if err := fields.read(m, "name", "exec"); err != nil {
 		return err
 	}
 	c.Version = cmp.Or(c.Version, tool.DefaultVersion)
 	if c.Recovery == tool.RecoveryCheckpoint {
-		return errors.New(".recovery: a command makes no checkpoints: want rerun or fail")
+		return at("recovery", "a command makes no checkpoints: want rerun or fail")
+	}
+	if err := exec.CheckOutput(c); err != nil {
+		return below(err, "output")
 	}
 	return checkTool(c)
 }
@@ -53,7 +56,7 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 func checkName(name string) error {
 	for _, reserved := range tool.Reserved {
 		if strings.HasPrefix(name, reserved) {
-			return fmt.Errorf(".name: names that begin with %q are the runtime's own: choose another", reserved)
+			return at("name", "names that begin with %q are the runtime's own: choose another", reserved)
 		}
 	}
 	return nil
@@ -65,7 +68,7 @@ func checkTool(c *exec.Config) error {
 		return err
 	}
 	if _, err := tool.NewRaw(c.Capability, nil); err != nil {
-		return fmt.Errorf(": %s", strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
+		return errors.New(strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
 	}
 	return nil
 }
@@ -115,7 +118,7 @@ func callLimits(v any, l *tool.Limits) error {
 		return err
 	}
 	if b != (exec.Bounds{}) {
-		return errors.New(".limits: only a command of exec has cpu_seconds, memory, files, processes and file_size: remove them")
+		return at("limits", "only a command of exec has cpu_seconds, memory, files, processes and file_size: remove them")
 	}
 	return nil
 }
@@ -138,7 +141,7 @@ func approval(dst *tool.Approval) func(any) error {
 			err = arcp.Unmarshal(raw, dst)
 		}
 		if err != nil {
-			return errors.New(`: want none, manual, {manual: {quorum: 2, escalate_after_ms: 60000}}, or {auto: {rule: "…"}}, with or without these two`)
+			return errors.New(`want none, manual, {manual: {quorum: 2, escalate_after_ms: 60000}}, or {auto: {rule: "…"}}, with or without these two`)
 		}
 		return nil
 	}

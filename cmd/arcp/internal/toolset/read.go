@@ -17,53 +17,58 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// Errors in this file begin with their position ".key", or with ": ".
-
 // keys maps the keys of a mapping to the functions that read their values.
 type keys map[string]func(any) error
 
-// read reads a mapping. A dash in a key counts as an underscore.
+// read reads a mapping, and returns all its mistakes. A dash in a key counts as an underscore.
 func (k keys) read(v any, required ...string) error {
 	m, err := mapping(v)
 	if err != nil {
 		return err
 	}
+	var list faults
+	known := slices.Sorted(maps.Keys(k))
+	meant := make(map[string]bool) // by keys with a typo
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		read, ok := k[key]
-		if !ok {
-			return unknown(key, slices.Sorted(maps.Keys(k)))
+		if read, ok := k[key]; ok {
+			list.add(read(m[key]), key)
+			continue
 		}
-		if err := read(m[key]); err != nil {
-			return fmt.Errorf(".%s%w", key, err)
+		list = append(list, fault{[]string{key}, true, unknown(key, known)})
+		if near, off := settings.Closest(key, known); off <= maxTypos {
+			meant[near] = true
 		}
 	}
 	for _, key := range required {
-		if _, ok := m[key]; !ok {
-			return fmt.Errorf(": %s is missing", key)
+		if _, ok := m[key]; !ok && !meant[key] {
+			list = append(list, fault{text: key + " is missing"})
 		}
 	}
-	return nil
+	return list.orNil()
 }
 
-func unknown(key string, known []string) error {
-	const maxTypos = 2 // edit distance; two swapped letters have the distance 2
+// maxTypos is the largest edit distance of a typo. Two swapped letters have the distance 2.
+const maxTypos = 2
+
+// unknown returns the message for an unknown key.
+func unknown(key string, known []string) string {
 	if near, off := settings.Closest(key, known); off <= maxTypos {
-		return fmt.Errorf(": unknown key %.40q; did you mean %q?", key, near)
+		return fmt.Sprintf("unknown key %.40q; did you mean %q?", key, near)
 	}
-	return fmt.Errorf(": unknown key %.40q; there are %s", key, strings.Join(known, ", "))
+	return fmt.Sprintf("unknown key %.40q; there are %s", key, strings.Join(known, ", "))
 }
 
 // mapping returns a mapping, with underscores for the dashes in its keys.
 func mapping(v any) (map[string]any, error) {
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, errors.New(": want a mapping")
+		return nil, errors.New("want a mapping")
 	}
 	clean := make(map[string]any, len(m))
 	for key, v := range m {
 		name := strings.ReplaceAll(key, "-", "_")
 		if _, twice := clean[name]; twice {
-			return nil, fmt.Errorf(".%s: it is there twice: remove one", name)
+			return nil, fault{path: []string{name}, text: "it is there twice: remove one"}
 		}
 		clean[name] = v
 	}
@@ -74,7 +79,7 @@ func text(dst *string) func(any) error {
 	return func(v any) error {
 		s, ok := v.(string)
 		if !ok || s == "" {
-			return errors.New(": want a text: put it in quotes")
+			return errors.New("want a text: put it in quotes")
 		}
 		*dst = s
 		return nil
@@ -85,7 +90,7 @@ func boolean(dst **bool) func(any) error {
 	return func(v any) error {
 		b, ok := v.(bool)
 		if !ok {
-			return errors.New(": want true or false")
+			return errors.New("want true or false")
 		}
 		*dst = &b
 		return nil
@@ -96,7 +101,7 @@ func oneOf[T ~string](dst *T, words []T) func(any) error {
 	return func(v any) error {
 		s, ok := v.(string)
 		if !ok || !slices.Contains(words, T(s)) {
-			return fmt.Errorf(": want one of %s", join(words))
+			return fmt.Errorf("want one of %s", join(words))
 		}
 		*dst = T(s)
 		return nil
@@ -115,7 +120,7 @@ func integerIn[T int | int64](dst *T, least, most int64) func(any) error {
 	return func(v any) error {
 		n, ok := integer(v)
 		if !ok || n < least || n > most {
-			return fmt.Errorf(": want a whole number from %d to %d", least, most)
+			return fmt.Errorf("want a whole number from %d to %d", least, most)
 		}
 		*dst = T(n)
 		return nil
@@ -139,7 +144,7 @@ func number(dst *float64) func(any) error {
 			n, ok = float64(i), true
 		}
 		if !ok || math.IsNaN(n) || math.IsInf(n, 0) {
-			return errors.New(": want a number")
+			return errors.New("want a number")
 		}
 		*dst = n
 		return nil
@@ -155,7 +160,7 @@ func size[T int | int64](dst *T, least, most int64) func(any) error {
 			n, ok = parsed, err == nil
 		}
 		if !ok || n < least || n > most {
-			return fmt.Errorf(": want a size such as 64KiB or 8MiB, from %d to %d bytes", least, most)
+			return fmt.Errorf("want a size such as 64KiB or 8MiB, from %d to %d bytes", least, most)
 		}
 		*dst = T(n)
 		return nil
@@ -170,7 +175,7 @@ func texts(v any) ([]string, error) {
 		list[i], ok = s, ok && is && !strings.Contains(s, "\x00")
 	}
 	if !ok {
-		return nil, errors.New(": want a list of texts: [...]")
+		return nil, errors.New("want a list of texts: [...]")
 	}
 	return list, nil
 }
@@ -184,7 +189,7 @@ func argv(dst *[]string, dir string) func(any) error {
 		case err != nil:
 			return err
 		case len(list) == 0 || list[0] == "":
-			return errors.New(": name a program: [program, argument, …]")
+			return errors.New("name a program: [program, argument, …]")
 		case strings.Contains(list[0], "/"), filepath.Base(list[0]) != list[0]:
 			list[0] = within(dir, list[0])
 		}
@@ -206,9 +211,9 @@ func variables(dst *[]string) func(any) error {
 		for _, name := range list {
 			switch {
 			case !variable.MatchString(name):
-				return errors.New(": want names of variables, without values: a value is taken from the environment of the server")
+				return errors.New("want names of variables, without values: a value is taken from the environment of the server")
 			case name == "ARCP_JOB_ID":
-				return errors.New(": ARCP_JOB_ID is the job's: remove it")
+				return errors.New("ARCP_JOB_ID is the job's: remove it")
 			}
 		}
 		*dst = list
@@ -223,11 +228,11 @@ func globs(dst *[]string) func(any) error {
 			return err
 		}
 		if len(list) == 0 {
-			return errors.New(": it allows nothing: name patterns of tools, or leave it out for all of them")
+			return errors.New("it allows nothing: name patterns of tools, or leave it out for all of them")
 		}
 		for _, p := range list {
 			if _, err := path.Match(p, ""); err != nil || p == "" {
-				return errors.New(`: a pattern is empty or has a bracket without its end: close it or put a \ before it`)
+				return errors.New(`a pattern is empty or has a bracket without its end: close it or put a \ before it`)
 			}
 		}
 		*dst = list
@@ -241,7 +246,7 @@ func name(dst *string) func(any) error {
 	return func(v any) error {
 		s, ok := v.(string)
 		if !ok || !namePattern.MatchString(s) {
-			return errors.New(": want a name of at most 64 lower-case letters, digits, dots, dashes and underscores")
+			return errors.New("want a name of at most 64 lower-case letters, digits, dots, dashes and underscores")
 		}
 		*dst = s
 		return nil
@@ -274,7 +279,7 @@ func directory(dst *string, dir string) func(any) error {
 		}
 		info, err := os.Stat(*dst)
 		if err != nil || !info.IsDir() {
-			return fmt.Errorf(": there is no directory %s: make it, or name another", *dst)
+			return fmt.Errorf("there is no directory %s: make it, or name another", *dst)
 		}
 		return nil
 	}
@@ -289,31 +294,31 @@ func schema(dst *arcp.Raw, dir string) func(any) error {
 		switch v := v.(type) {
 		case map[string]any, bool:
 			if *dst, err = arcp.Marshal(v); err != nil {
-				return errors.New(": it has something that JSON has not: keys that are no texts, or numbers that are none")
+				return errors.New("it has something that JSON has not: keys that are no texts, or numbers that are none")
 			}
 			return nil
 		case string:
 			*dst, err = readSchema(within(dir, v))
 			return err
 		}
-		return errors.New(": want a JSON Schema as a mapping, or the path of a file with one")
+		return errors.New("want a JSON Schema as a mapping, or the path of a file with one")
 	}
 }
 
 func readSchema(name string) (arcp.Raw, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf(": %w; make it readable, or name another", err)
+		return nil, fmt.Errorf("%w; make it readable, or name another", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, maxSchema+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf(": %w", err)
+		return nil, err
 	case len(raw) > maxSchema:
-		return nil, fmt.Errorf(": %s is larger than %d bytes", name, maxSchema)
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxSchema)
 	case !arcp.Raw(raw).IsValid():
-		return nil, fmt.Errorf(": %s is not JSON", name)
+		return nil, fmt.Errorf("%s is not JSON", name)
 	}
 	return arcp.Canonical(raw)
 }

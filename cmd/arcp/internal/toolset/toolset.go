@@ -5,10 +5,12 @@ package toolset
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -22,7 +24,8 @@ const maxEntries = 1024
 
 // Entry is an entry of the setting tools. Exactly one of Exec, MCP and Worker is set.
 type Entry struct {
-	Where string // position for messages, such as "tools[2] (github)"
+	Where string // name for messages, such as "tools[2] (github)"
+	index string // in the list
 
 	Exec   *exec.Config
 	MCP    *MCP
@@ -67,53 +70,74 @@ func (f *Filter) Allows(name string) bool {
 	})
 }
 
-// Load reads the setting tools.
+// Load reads the setting tools. The error has every mistake, with its position in the file. The entries without a
+// mistake are returned also with an error.
 func Load(v *settings.Values) ([]Entry, error) {
-	dir := ""
-	if v.File != "" {
-		dir = filepath.Dir(v.File)
-	}
-	entries, err := Parse(v.Block("tools"), dir)
+	items, err := listOf(v, "tools", "- name: …")
 	if err != nil {
-		return nil, fmt.Errorf("configuration file %s: %w", v.File, err)
+		return nil, err
 	}
-	return entries, nil
+	dir, err := filepath.Abs(filepath.Dir(v.File))
+	if err != nil {
+		return nil, fmt.Errorf("tools: %w", err)
+	}
+	var list faults
+	all, valid := make([]Entry, len(items)), []Entry(nil)
+	for i, item := range items {
+		e := &all[i]
+		e.index = strconv.Itoa(i)
+		found := len(list)
+		list.add(e.parse(item, dir), e.index)
+		if len(list) == found {
+			valid = append(valid, *e)
+		}
+	}
+	list = append(list, checkDistinct(valid)...)
+	return valid, list.mistakes(v, "tools", func(index string) string {
+		i, _ := strconv.Atoi(index) // it is an index of all
+		return all[i].Where
+	})
 }
 
-// Parse reads the decoded YAML value of the setting tools. Paths are relative to dir.
-func Parse(raw any, dir string) ([]Entry, error) {
+// listOf returns the items of a setting with a list of mappings.
+func listOf(v *settings.Values, setting, example string) ([]any, error) {
+	raw := v.Block(setting)
 	if raw == nil || raw == "" {
 		return nil, nil
 	}
 	items, ok := raw.([]any)
+	place := settings.Place{Path: []string{setting}}
 	switch {
 	case !ok:
-		return nil, errors.New("tools: want a list of mappings: - name: …")
+		return nil, settings.Join(v.Mistake(place, "want a list of mappings: "+example))
 	case len(items) > maxEntries:
-		return nil, fmt.Errorf("tools: %d entries: at most %d are supported", len(items), maxEntries)
+		return nil, settings.Join(v.Mistake(place, fmt.Sprintf("%d entries: at most %d are supported", len(items), maxEntries)))
 	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("tools: %w", err)
-	}
-	entries := make([]Entry, len(items))
-	for i, item := range items {
-		if err := entries[i].parse(i, item, dir); err != nil {
-			return nil, fmt.Errorf("%s%w", entries[i].Where, err)
-		}
-	}
-	return entries, checkDistinct(entries)
+	return items, nil
 }
 
-// parse reads entry i. It sets Where also if it returns an error.
-func (e *Entry) parse(i int, item any, dir string) error {
-	e.Where = fmt.Sprintf("tools[%d]", i)
+// Mistake returns err as a mistake in a key of the entry. An empty key is the entry itself.
+func (e *Entry) Mistake(v *settings.Values, key string, err error) settings.Mistake {
+	place := settings.Place{Path: []string{"tools", e.index}, Name: e.Where}
+	if key != "" {
+		place.Path, place.Name = append(place.Path, strings.Split(key, ".")...), e.Where+"."+key
+	}
+	return v.Mistake(place, strings.Join(strings.Fields(err.Error()), " "))
+}
+
+// parse reads the entry at e.index. It sets Where also if it returns an error.
+func (e *Entry) parse(item any, dir string) error {
+	e.Where = fmt.Sprintf("tools[%s]", e.index)
 	m, err := mapping(item)
+	if _, ok := item.(map[string]any); !ok {
+		return errors.New("want a mapping: a mapping with exec and name, with mcp, or with worker")
+	}
 	if err != nil {
-		return fmt.Errorf("%w: a mapping with exec and name, with mcp, or with worker", err)
+		e.name(nameIn(item))
+		return err
 	}
 	if _, ok := m["arcp"]; ok {
-		return errors.New(".arcp: the key is worker: rename it. The program is a worker now, which opens the session and registers its tools (docs/workers.md)")
+		return at("arcp", "the key is worker: rename it. The program is a worker now, which opens the session and registers its tools (docs/workers.md)")
 	}
 	kinds := slices.DeleteFunc([]string{"exec", "mcp", "worker"}, func(k string) bool { _, ok := m[k]; return !ok })
 	if len(kinds) != 1 {
@@ -146,15 +170,15 @@ func nameIn(v any) any {
 // kindError returns the error for an entry without a kind or with several kinds.
 func kindError(m map[string]any, kinds []string) error {
 	if len(kinds) > 1 {
-		return fmt.Errorf(": it has %s: make an entry of each", strings.Join(kinds, " and "))
+		return fmt.Errorf("it has %s: make an entry of each", strings.Join(kinds, " and "))
 	}
 	known := append(slices.Clone(execKeys), "mcp", "worker", "prefix", "allow")
-	for key := range m {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if !slices.Contains(known, key) {
-			return unknown(key, known)
+			return fault{[]string{key}, true, unknown(key, known)}
 		}
 	}
-	return errors.New(": want one of exec (a command), mcp (a server of the Model Context Protocol) and worker (a program that speaks ARCP)")
+	return errors.New("want one of exec (a command), mcp (a server of the Model Context Protocol) and worker (a program that speaks ARCP)")
 }
 
 func (e *Entry) parseMCP(m map[string]any, dir string) error {
@@ -172,11 +196,11 @@ func (e *Entry) parseMCP(m map[string]any, dir string) error {
 	}
 	switch {
 	case (s.Command == nil) == (s.URL == ""):
-		return errors.New(".mcp: want either command, of a program that is started, or url, of a server that runs")
+		return at("mcp", "want either command, of a program that is started, or url, of a server that runs")
 	case s.HeadersFile != "" && s.URL == "":
-		return errors.New(".mcp.headers_file: only a url has headers: remove it")
+		return at("mcp.headers_file", "only a url has headers: remove it")
 	case s.URL != "" && (s.Env != nil || s.Dir != ""):
-		return errors.New(".mcp: only a command has env and dir: remove them")
+		return at("mcp", "only a command has env and dir: remove them")
 	}
 	return s.Filter.complete(s.Name)
 }
@@ -186,7 +210,7 @@ func (e *Entry) parseWorker(m map[string]any, dir string) error {
 	e.Worker = w
 	program := keys{"name": name(&w.Name), "command": argv(&w.Command, dir), "env": variables(&w.Env), "dir": directory(&w.Dir, dir)}
 	if _, ok := m["prefix"]; ok {
-		return errors.New(".prefix: a worker names its tools itself: remove it")
+		return at("prefix", "a worker names its tools itself: remove it")
 	}
 	return keys{
 		"worker": func(v any) error { return program.read(v, "name", "command") },
@@ -207,11 +231,11 @@ func (f *Filter) complete(name string) error {
 		f.Allow = []string{"*"}
 	}
 	if _, err := arcp.ParseAgentRef(f.Prefix + "x"); err != nil || strings.Contains(f.Prefix, "@") {
-		return fmt.Errorf(".prefix: %.40q: want lower-case letters, digits, dots, dashes and underscores, as in \"github.\"", f.Prefix)
+		return at("prefix", "%.40q: want lower-case letters, digits, dots, dashes and underscores, as in \"github.\"", f.Prefix)
 	}
 	for _, reserved := range tool.Reserved {
 		if strings.HasPrefix(f.Prefix, reserved) {
-			return fmt.Errorf(".prefix: names that begin with %q are the runtime's own: choose another", reserved)
+			return at("prefix", "names that begin with %q are the runtime's own: choose another", reserved)
 		}
 	}
 	return nil
@@ -226,29 +250,30 @@ func serverURL(dst *string) func(any) error {
 		u, err := url.Parse(*dst)
 		switch {
 		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-			return errors.New(": want a URL: https://host/path")
+			return errors.New("want a URL: https://host/path")
 		case u.User != nil:
-			return errors.New(": a password does not belong into it: put it into headers_file")
+			return errors.New("a password does not belong into it: put it into headers_file")
 		case u.RawQuery != "" || u.Fragment != "":
-			return errors.New(": a query or fragment is not supported: put what is secret into headers_file")
+			return errors.New("a query or fragment is not supported: put what is secret into headers_file")
 		}
 		return nil
 	}
 }
 
-// checkDistinct returns an error if two entries have the same name, prefix or tool.
-func checkDistinct(entries []Entry) error {
+// checkDistinct returns a mistake for each entry with the name, prefix or tool of an earlier one.
+func checkDistinct(entries []Entry) (list faults) {
 	first := make(map[string]string)
 	for i := range entries {
 		e := &entries[i]
 		for _, id := range e.identity() {
 			if other, ok := first[id]; ok {
-				return fmt.Errorf("%s: %s has the same %s: choose another", e.Where, other, id)
+				list = append(list, fault{path: []string{e.index}, text: fmt.Sprintf("%s has the same %s: choose another", other, id)})
+				break
 			}
 			first[id] = e.Where
 		}
 	}
-	return nil
+	return list
 }
 
 func (e *Entry) identity() []string {

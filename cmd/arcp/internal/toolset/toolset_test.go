@@ -185,6 +185,52 @@ func TestErrorsNameTheEntry(t *testing.T) {
 	}
 }
 
+// Every mistake of every entry is reported, with the position of the value or the unknown key.
+func TestEveryMistakeIsReported(t *testing.T) {
+	entries, _, err := load(t, t.TempDir(), `  - name: a
+    exec: [df, 5]
+    limts: {}
+    limits:
+      timeout_ms: soon
+      memory: lots
+  - {name: b, exec: ["true"]}
+  - mcp: {name: m, comand: [a], env: ["A=hunter2"]}
+    approval: perhaps
+  - just text
+  - {nme: c, exec: [x], output: text, stream: stdout}
+  - {name: d, exec: [x], output: text, stream: stdout}
+  - {name: b, exec: ["false"]}`)
+	want := []string{
+		`3:11: tools[0] (a).exec: want a list of texts: [...]`,
+		`4:5: tools[0] (a): unknown key "limts"; did you mean "limits"?`,
+		`6:19: tools[0] (a).limits.timeout_ms: want a whole number from 0 to 2592000000`,
+		`7:15: tools[0] (a).limits.memory: want a size such as 64KiB or 8MiB, from 1048576 to 1125899906842624 bytes`,
+		`9:20: tools[2] (m).mcp: unknown key "comand"; did you mean "command"?`,
+		`9:38: tools[2] (m).mcp.env: want names of variables, without values: a value is taken from the environment of the server`,
+		`10:15: tools[2] (m).approval: want none, manual, {manual: {quorum: 2, escalate_after_ms: 60000}}, or {auto: {rule: "…"}}, with or without these two`,
+		`11:5: tools[3]: want a mapping: a mapping with exec and name, with mcp, or with worker`,
+		`12:6: tools[4]: unknown key "nme"; did you mean "name"?`,
+		`13:34: tools[5] (d).output: with stream: stdout the standard output is a stream and not the result: remove output or stream`,
+		`14:5: tools[6] (b): tools[1] (b) has the same tool b@1.0.0: choose another`,
+	}
+	list, ok := err.(settings.Mistakes)
+	if !ok {
+		t.Fatalf("error %v, want Mistakes", err)
+	}
+	for i, m := range list {
+		got := strings.TrimPrefix(m.Error(), m.File+":")
+		if i >= len(want) || got != want[i] {
+			t.Errorf("mistake %d: %s\nwant %s", i, got, want[min(i, len(want)-1)])
+		}
+	}
+	if len(list) != len(want) || len(entries) != 2 {
+		t.Errorf("%d mistakes and %d valid entries, want %d and 2", len(list), len(entries), len(want))
+	}
+	if m := list[2]; m.Key != "tools[0].limits.timeout_ms" || !strings.HasPrefix(m.Message, "want a whole number") {
+		t.Errorf("mistake %+v, want its members set", m)
+	}
+}
+
 func TestToolsArePrintedAsYAML(t *testing.T) {
 	_, v, err := load(t, t.TempDir(), `  - {name: x, exec: ["true", "a: b"], env: [HOME]}`)
 	if err != nil {

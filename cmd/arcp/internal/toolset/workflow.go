@@ -1,11 +1,13 @@
 package toolset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,45 +17,38 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/workflow"
 )
 
-// LoadWorkflows reads the setting workflows, and compiles the workflows.
+// LoadWorkflows reads the setting workflows, and compiles the workflows. The error has every mistake, with its position
+// in the file.
 func LoadWorkflows(v *settings.Values) ([]workflow.Config, error) {
-	configs, err := parseWorkflows(v.Block("workflows"), filepath.Dir(v.File))
+	items, err := listOf(v, "workflows", "- name: …")
 	if err != nil {
-		return nil, fmt.Errorf("configuration file %s: %w", v.File, err)
+		return nil, err
 	}
-	return configs, nil
-}
-
-func parseWorkflows(raw any, dir string) ([]workflow.Config, error) {
-	if raw == nil || raw == "" {
-		return nil, nil
-	}
-	items, ok := raw.([]any)
-	switch {
-	case !ok:
-		return nil, errors.New("workflows: want a list of mappings: - name: …")
-	case len(items) > maxEntries:
-		return nil, fmt.Errorf("workflows: %d entries: at most %d are supported", len(items), maxEntries)
+	dir, err := filepath.Abs(filepath.Dir(v.File))
+	if err != nil {
+		return nil, fmt.Errorf("workflows: %w", err)
 	}
 	configs := make([]workflow.Config, len(items))
-	first := make(map[string]string)
+	where := make(map[string]string) // by index
+	first := make(map[string]string) // where, by the reference of a tool
+	var list faults
 	for i, item := range items {
-		where := fmt.Sprintf("workflows[%d]", i)
+		index := strconv.Itoa(i)
+		where[index] = fmt.Sprintf("workflows[%d]", i)
 		if name, ok := nameIn(item).(string); ok && name != "" {
-			where += fmt.Sprintf(" (%.64s)", name)
+			where[index] += fmt.Sprintf(" (%.64s)", name)
 		}
 		tools, err := parseWorkflow(item, dir, &configs[i])
-		if err != nil {
-			return nil, fmt.Errorf("%s%w", where, err)
-		}
+		list.add(err, index)
 		for _, t := range tools {
 			if other, ok := first[t.Ref()]; ok {
-				return nil, fmt.Errorf("%s: %s has the same tool %s: choose another", where, other, t.Ref())
+				list = append(list, fault{path: []string{index}, text: fmt.Sprintf("%s has the same tool %s: choose another", other, t.Ref())})
+				break
 			}
-			first[t.Ref()] = where
+			first[t.Ref()] = where[index]
 		}
 	}
-	return configs, nil
+	return configs, list.mistakes(v, "workflows", func(index string) string { return where[index] })
 }
 
 // parseWorkflow reads a workflow, and returns its tools.
@@ -72,6 +67,7 @@ func parseWorkflow(item any, dir string, c *workflow.Config) ([]*tool.Tool, erro
 		"result":        document(&c.Result),
 	}.read(item, "name", "steps")
 	if err == nil {
+		c.Version = cmp.Or(c.Version, tool.DefaultVersion)
 		err = checkName(c.Name)
 	}
 	if err != nil {
@@ -79,7 +75,7 @@ func parseWorkflow(item any, dir string, c *workflow.Config) ([]*tool.Tool, erro
 	}
 	tools, err := workflow.New(*c)
 	if err != nil {
-		return nil, fmt.Errorf(": %s", strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
+		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
 	}
 	return tools, nil
 }
@@ -88,17 +84,16 @@ func parseWorkflow(item any, dir string, c *workflow.Config) ([]*tool.Tool, erro
 func workflowSteps(v any, steps *map[string]workflow.Step) error {
 	m, ok := v.(map[string]any)
 	if !ok {
-		return errors.New(": want a mapping of names to steps")
+		return errors.New("want a mapping of names to steps")
 	}
 	*steps = make(map[string]workflow.Step, len(m))
+	var list faults
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		s, err := workflowStep(m[name])
-		if err != nil {
-			return fmt.Errorf(".%.64s%w", name, err)
-		}
+		list.add(err, name)
 		(*steps)[name] = s
 	}
-	return nil
+	return list.orNil()
 }
 
 func workflowStep(v any) (workflow.Step, error) {
@@ -129,7 +124,7 @@ func callKeys(c *workflow.Call) keys {
 func document(dst *any) func(any) error {
 	return func(v any) error {
 		if _, err := arcp.Marshal(v); err != nil {
-			return errors.New(": it has something that JSON has not: keys that are no texts, or numbers that are none")
+			return errors.New("it has something that JSON has not: keys that are no texts, or numbers that are none")
 		}
 		*dst = v
 		return nil

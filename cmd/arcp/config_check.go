@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+)
+
+func newConfigCheck(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Report every mistake in the configuration",
+		Long: "Reads the configuration as `arcp serve` does with the same flags and environment, and\n" +
+			"the files that it names. Prints each mistake with its file, line and column, and exits\n" +
+			"with code 2. It starts no tools and opens no data. With sandbox: bwrap it tries bwrap.",
+		Example: "  arcp config check\n  arcp config check ./arcp.yaml -o json",
+		Args:    argsBetween(0, 1),
+	}
+	settings.AddFlags(cmd.Flags())
+	output := addOutput(cmd)
+	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
+		if err := a.setOutput(*output); err != nil {
+			return err
+		}
+		if len(args) > 0 {
+			if err := cmd.Flags().Set(settings.ConfigFlag, args[0]); err != nil {
+				return err
+			}
+		}
+		return a.checkConfiguration(a.settings(cmd.Flags(), serveDefaults()))
+	})
+	return cmd
+}
+
+// checkConfiguration prints the mistakes in the settings that a.settings has returned with err.
+func (a *app) checkConfiguration(v *settings.Values, err error) error {
+	c, err := newConfiguration(v, err, zerolog.Nop())
+	list := mistakesOf(err)
+	if err != nil && list == nil {
+		return err
+	}
+	if a.json {
+		if err := a.printMistakes(list); err != nil {
+			return err
+		}
+	}
+	switch {
+	case list != nil && !a.json:
+		for _, m := range list {
+			fmt.Fprintln(a.stdout, oneLine(m.Error()))
+		}
+	case list == nil:
+		a.warnAbout(c)
+		if !a.json {
+			fmt.Fprintf(a.stdout, "ok: %d settings, %d tools\n", v.CountSet(), c.tools.entries)
+		}
+	}
+	if list != nil {
+		return &exitError{code: exitUsage}
+	}
+	return nil
+}
+
+func (a *app) printMistakes(list settings.Mistakes) error {
+	if list == nil {
+		list = settings.Mistakes{}
+	}
+	text, err := arcp.Marshal([]settings.Mistake(list))
+	if err == nil {
+		_, err = fmt.Fprintf(a.stdout, "%s\n", text)
+	}
+	return err
+}
+
+// warnAbout prints what is no mistake and may still be unwanted.
+func (a *app) warnAbout(c *configuration) {
+	warnings := c.values.Warnings
+	if c.values.File == "" {
+		warnings = append(warnings, "there is no configuration file: `arcp config init` writes one")
+	}
+	if c.ends.checkAuth(auth.NewSet(c.auth)) != nil {
+		warnings = append(warnings, "`arcp serve` also needs --token NAME=TOKEN or --auth-file FILE; `arcp dev` creates a token")
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(a.stderr, "warning:", w)
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The check reports the mistakes of the file and of the files that it names, each on a line.
+func TestConfigCheckReportsEveryMistake(t *testing.T) {
+	dir := t.TempDir()
+	authFile := write(t, filepath.Join(dir, "auth.yaml"), "principals:\n  - {name: alice, roles: [clinet]}\n  - {nam: bob}\n")
+	file := write(t, filepath.Join(dir, "arcp.yaml"), `listen: nowhere
+max-frame: 1KiB
+rat: 5
+auth-file: `+authFile+`
+tls-cert: /nonexistent
+data: ":memory:"
+artifact-bucket: b
+secret-key-file: /nonexistent
+tools:
+  - {name: x, exec: [no-such-program-here]}
+  - {name: y, exec: [sh], limts: {}}
+  - {mcp: {name: m, command: [no-such-program-here]}}
+  - {worker: {name: w, command: [./no-such-program-here]}}
+workflows:
+  - {name: f, steps: {a: {tol: x}}}
+provisioners:
+  - {name: p, kind: static, for: ["*"], file: /nonexistent, endpoint: "https://x"}
+  - {name: q, kind: other, for: ["*"]}
+`)
+	o := cli(t, "config", "check", file, "--drain", "soon")
+	if o.code != exitUsage || o.stderr != "" {
+		t.Errorf("exit code %d, standard error %q, want 2 and nothing", o.code, o.stderr)
+	}
+	rest := o.stdout
+	for _, want := range []string{
+		`--drain: "soon" is not a duration`,
+		file + `:1:9: listen nowhere: give HOST:PORT`,
+		file + `:2:12: max-frame 1024: give at least 64KiB`,
+		file + `:3:1: unknown key "rat"; did you mean "rate"?`,
+		file + `:5:11: tls-cert needs --tls-key`,
+		file + `:7:18: artifact-bucket: artifacts in a bucket need a data directory`,
+		file + `:8:18: secret-key-file: `,
+		file + `:10:5: tools[0] (x): exec: `,
+		file + `:11:27: tools[1] (y): unknown key "limts"; did you mean "limits"?`,
+		file + `:12:11: tools[2] (m).mcp: `,
+		file + `:13:33: tools[3] (w).worker.command: `,
+		file + `:15:27: workflows[0] (f).steps.a: unknown key "tol"; did you mean "tool"?`,
+		file + `:17:5: provisioners[0]: `,
+		file + `:18:21: provisioners[1].kind: want static, http or exec`,
+		authFile + `:2:27: principals[0].roles[0]: unknown role "clinet": did you mean "client"?`,
+		authFile + `:3:6: principals[1]: unknown key "nam": did you mean "name"?`,
+	} {
+		_, after, ok := strings.Cut(rest, want)
+		if !ok {
+			t.Errorf("no %q, or not in its place, in\n%s", want, o.stdout)
+			continue
+		}
+		rest = after
+	}
+	if n := strings.Count(o.stdout, "\n"); n != 16 {
+		t.Errorf("%d lines, want 16:\n%s", n, o.stdout)
+	}
+	var list []struct {
+		File, Key, Message string
+		Line, Column       int
+	}
+	o = cli(t, "config", "check", file, "-o", "json")
+	if err := json.Unmarshal([]byte(o.stdout), &list); err != nil || o.code != exitUsage || len(list) != 15 {
+		t.Fatalf("%v %v, want 15 mistakes and exit code 2", o, err)
+	}
+	if m := list[7]; m.File != file || m.Line != 11 || m.Column != 27 || m.Key != "tools[1].limts" || !strings.HasPrefix(m.Message, "unknown key") {
+		t.Errorf("mistake %+v", m)
+	}
+	if m := list[0]; m.Key != "listen" || m.Message != "nowhere: give HOST:PORT, for example 127.0.0.1:7777" {
+		t.Errorf("mistake %+v", m)
+	}
+	// A server prints the same list and starts nothing.
+	o = cli(t, "serve", "--config", file)
+	if o.code != exitUsage || o.stdout != "" || !strings.HasPrefix(o.stderr, "arcp: 15 mistakes in the configuration:\n"+file+":1:9: listen") {
+		t.Errorf("serve: %v, want the mistakes and exit code 2", o)
+	}
+	o = cli(t, "dev", "--config", file)
+	if o.code != exitUsage || !strings.HasPrefix(o.stderr, "arcp: 15 mistakes in the configuration:\n") {
+		t.Errorf("dev: %v, want the mistakes and exit code 2", o)
+	}
+}
+
+func TestConfigCheckOfAFileWithoutMistakes(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, filepath.Join(dir, "arcp.yaml"), "token: [alice=secret]\ndrain: 5s\ntools:\n  - {name: x, exec: [sh]}\nworkflows:\n  - {name: f, steps: {a: {tool: x}}}\n")
+	wantOutcome(t, "text", cli(t, "config", "check", file), exitOK, "ok: 4 settings, 2 tools\n", "")
+	o := cli(t, "config", "check", "--config", file, "-o", "json")
+	if o.code != exitOK || o.stdout != "[]\n" || o.stderr != "" {
+		t.Errorf("%v, want an empty list", o)
+	}
+	o = cli(t, "config", "check", write(t, filepath.Join(dir, "no-auth.yaml"), "drain: 5s\n"))
+	wantOutcome(t, "without authentication", o, exitOK, "ok: 1 settings, 0 tools\n", "warning: `arcp serve` also needs --token")
+	wantOutcome(t, "a directory", cli(t, "config", "check", dir), exitUsage, "is a directory", "")
+	wantOutcome(t, "no file", cli(t, "config", "check", filepath.Join(dir, "none")), exitUsage, "no such file", "")
+}

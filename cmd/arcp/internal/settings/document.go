@@ -1,0 +1,147 @@
+package settings
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is a configuration file in YAML. A nil *document is no file.
+type document struct {
+	file   string         // path
+	root   *yaml.Node     // mapping; nil: the file is empty
+	values map[string]any // decoded root
+}
+
+// readDocument reads a configuration file. The error has every mistake in the form of the file.
+func readDocument(file string) (*document, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("configuration file %s: %w; make it readable, or name another with --config", file, cause(err))
+	}
+	d := &document{file: file}
+	var top yaml.Node
+	if err := yaml.Unmarshal(text, &top); err != nil {
+		return nil, d.syntaxMistake(string(text), err)
+	}
+	if len(top.Content) == 0 || top.Content[0].ShortTag() == "!!null" {
+		return d, nil
+	}
+	d.root = top.Content[0]
+	if d.root.Kind != yaml.MappingNode {
+		return nil, d.mistake(Place{}, "want settings and values, as in listen: 127.0.0.1:7777")
+	}
+	if err := Join(d.repeatedKeys(d.root, nil)...); err != nil {
+		return nil, err
+	}
+	if err := d.root.Decode(&d.values); err != nil {
+		return nil, d.mistake(Place{}, strings.TrimPrefix(oneLine(err), "yaml: "))
+	}
+	return d, nil
+}
+
+// syntaxMistake returns an error of the YAML parser with the line in the content of the file.
+func (d *document) syntaxMistake(content string, err error) error {
+	text := strings.TrimPrefix(oneLine(err), "yaml: ")
+	line := 1 // the library omits the line 0 of its count
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		number, message, _ := strings.Cut(rest, ": ")
+		if n, err := strconv.Atoi(number); err == nil {
+			line, text = n, message
+			if isParserError(message) {
+				line++
+			}
+		}
+	}
+	if anchor, ok := strings.CutPrefix(text, "unknown anchor '"); ok { // the library gives no line
+		name, _, _ := strings.Cut(anchor, "'")
+		before, _, _ := strings.Cut(content, "*"+name)
+		line = 1 + strings.Count(before, "\n")
+	}
+	line = min(line, 1+strings.Count(strings.TrimSpace(content), "\n")) // the end of the file is below the mistake
+	return NewMistake(d.file, line, 1, "", text)
+}
+
+// isParserError reports whether a message is of the parser of the library, which counts lines from 0. Other
+// messages are of its scanner, which counts from 1.
+func isParserError(message string) bool {
+	switch message {
+	case "did not find expected ',' or ']'", "did not find expected ',' or '}'", "did not find expected key",
+		"did not find expected '-' indicator", "did not find expected node content", "did not find expected <document start>",
+		"found undefined tag handle":
+		return true
+	}
+	return false
+}
+
+// repeatedKeys returns a mistake for each key that its mapping has twice.
+func (d *document) repeatedKeys(n *yaml.Node, path []string) (list []error) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		lines := make(map[string]int)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i]
+			at := append(slices.Clip(path), key.Value)
+			if first, ok := lines[key.Value]; ok {
+				list = append(list, NewMistake(d.file, key.Line, key.Column, pathText(at), fmt.Sprintf("the key is also in line %d: remove one of them", first)))
+			}
+			lines[key.Value] = key.Line
+			list = append(list, d.repeatedKeys(n.Content[i+1], at)...)
+		}
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			list = append(list, d.repeatedKeys(item, append(slices.Clip(path), strconv.Itoa(i)))...)
+		}
+	}
+	return list
+}
+
+// position returns the line and the column of a place, or of the part of its path that exists.
+func (d *document) position(at Place) (line, column int) {
+	if d == nil || d.root == nil {
+		return 1, 1
+	}
+	n := d.root
+	line, column = n.Line, n.Column
+	for i, step := range at.Path {
+		key, value := child(n, step)
+		if value == nil {
+			break
+		}
+		n, line, column = value, value.Line, value.Column
+		last := i == len(at.Path)-1
+		if key != nil && (at.OnKey && last || value.Kind == yaml.MappingNode && value.Style&yaml.FlowStyle == 0) {
+			line, column = key.Line, key.Column // a block begins below its key
+		}
+	}
+	return line, column
+}
+
+// child returns a member or an item of a node with its key; nil if there is none. A dash in a key counts as an
+// underscore.
+func child(n *yaml.Node, step string) (key, value *yaml.Node) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch n.Kind {
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(step); err == nil && i < len(n.Content) {
+			return nil, n.Content[i]
+		}
+	case yaml.MappingNode:
+		same := strings.NewReplacer("-", "_")
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if k := n.Content[i]; k.Value == step || same.Replace(k.Value) == same.Replace(step) {
+				key, value = k, n.Content[i+1]
+				if k.Value == step {
+					return key, value
+				}
+			}
+		}
+	}
+	return key, value
+}
