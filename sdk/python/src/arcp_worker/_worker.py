@@ -367,7 +367,7 @@ class Worker:
     def _established(self, link: Link) -> None:
         """Continue on a connection."""
         if self._said:
-            log.info("connected to %s again", self.url)
+            log.info("connected to %s", self.url)
         self._link, self._said = link, ""
         self._up.set()
         for call in list(self._calls.values()):
