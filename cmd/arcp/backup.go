@@ -113,7 +113,7 @@ type backupFlags struct {
 	admin, data, keyFile string
 	verify               bool
 	every                time.Duration
-	keep                 int
+	copies               int  // complete copies that stay
 	rotates              bool // copies are made below the directory
 }
 
@@ -140,7 +140,7 @@ func newBackup(a *app) *cobra.Command {
 	f.StringVar(&b.data, "data", "", "data directory of a stopped server")
 	f.BoolVar(&b.verify, "verify", false, "check the copy as arcp backup verify does")
 	f.DurationVar(&b.every, "every", 0, "make a copy below DIR at each interval")
-	f.IntVar(&b.keep, "keep", defaultKeep, "copies below DIR that stay; without --every one copy is made")
+	f.IntVar(&b.copies, "keep", defaultKeep, "copies below DIR that stay; without --every one copy is made")
 	addKeyFile(cmd, &b.keyFile)
 	f.StringVarP(&output, "output", "o", "text", "text or json")
 	cmd.MarkFlagsMutuallyExclusive("admin", "data")
@@ -165,11 +165,11 @@ func newBackup(a *app) *cobra.Command {
 
 func (a *app) backup(ctx context.Context, dir string, b *backupFlags) error {
 	if b.rotates {
-		return a.rotate(ctx, dir, b)
+		return rotate(ctx, a, dir, b)
 	}
 	answer, err := makeBackup(ctx, dir, b)
 	if err == nil || answer.Verified != nil { // also with problems
-		err = errors.Join(a.printBackup(answer), err)
+		err = errors.Join(printBackup(a, answer), err)
 	}
 	return err
 }
@@ -191,7 +191,7 @@ func makeBackup(ctx context.Context, dir string, b *backupFlags) (answer backupA
 	return answer, answer.Verified.failure()
 }
 
-func (a *app) printBackup(answer backupAnswer) error {
+func printBackup(a *app, answer backupAnswer) error {
 	if a.json {
 		return a.printJSON(answer)
 	}
@@ -200,7 +200,7 @@ func (a *app) printBackup(answer backupAnswer) error {
 		_, err = fmt.Fprintf(a.stdout, "not copied: %s\n", answer.NotCopied)
 	}
 	if answer.Verified != nil {
-		err = errors.Join(err, a.printReport(answer.Verified))
+		err = errors.Join(err, printReport(a, answer.Verified))
 	}
 	return err
 }

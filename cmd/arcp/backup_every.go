@@ -20,9 +20,9 @@ const (
 
 // rotation makes copies below a directory and removes the oldest.
 type rotation struct {
-	dir   string
-	every time.Duration // 0: one copy is made
-	keep  int           // complete copies that stay
+	dir    string
+	every  time.Duration // 0: one copy is made
+	copies int           // complete copies that stay
 
 	// copyTo makes a copy in a directory and checks it if asked to.
 	copyTo func(ctx context.Context, dir string) (backupAnswer, error)
@@ -50,7 +50,7 @@ func (r *rotation) run(ctx context.Context) error {
 	}
 }
 
-// once makes a copy, and then removes the oldest beyond keep. The copy has its name when it is complete.
+// once makes a copy, and then removes the oldest beyond copies. The copy has its name when it is complete.
 func (r *rotation) once(ctx context.Context) error {
 	path := r.newPath(time.Now())
 	answer, err := r.copyTo(ctx, path+partial)
@@ -81,7 +81,7 @@ func (r *rotation) newPath(now time.Time) string {
 	}
 }
 
-// removeOld removes the oldest complete copies beyond keep, and incomplete copies that are older than the
+// removeOld removes the oldest complete copies beyond copies, and incomplete copies that are older than the
 // newest copy.
 func (r *rotation) removeOld(newest string) error {
 	entries, err := os.ReadDir(r.dir)
@@ -100,7 +100,7 @@ func (r *rotation) removeOld(newest string) error {
 		}
 	}
 	slices.Sort(complete)
-	old = append(old, complete[:max(0, len(complete)-r.keep)]...)
+	old = append(old, complete[:max(0, len(complete)-r.copies)]...)
 	for _, name := range old {
 		err = errors.Join(err, removeCopy(filepath.Join(r.dir, name)))
 	}
@@ -126,8 +126,8 @@ func (b *backupFlags) checkRotation(everySet, keepSet bool) error {
 	switch {
 	case everySet && b.every < minEvery:
 		return usagef("--every %v: give at least %v, for example %s", b.every, minEvery, everyExample)
-	case (everySet || keepSet) && b.keep < 1:
-		return usagef("--keep %d: give at least 1, for example %s", b.keep, everyExample)
+	case (everySet || keepSet) && b.copies < 1:
+		return usagef("--keep %d: give at least 1, for example %s", b.copies, everyExample)
 	case everySet && b.data != "":
 		return usagef("--every copies a running server, and --data a stopped one: leave out one of them")
 	}
@@ -136,8 +136,8 @@ func (b *backupFlags) checkRotation(everySet, keepSet bool) error {
 }
 
 // rotate makes copies below a directory.
-func (a *app) rotate(ctx context.Context, dir string, b *backupFlags) error {
-	r := rotation{dir: dir, every: b.every, keep: b.keep, done: a.printBackup, failed: a.report}
+func rotate(ctx context.Context, a *app, dir string, b *backupFlags) error {
+	r := rotation{dir: dir, every: b.every, copies: b.copies, done: func(answer backupAnswer) error { return printBackup(a, answer) }, failed: a.report}
 	r.copyTo = func(ctx context.Context, dir string) (backupAnswer, error) { return makeBackup(ctx, dir, b) }
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return usagef("%s is not a directory: copies are made below it; create it for the user of the server", dir)

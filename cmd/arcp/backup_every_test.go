@@ -43,7 +43,7 @@ func TestBackupEvery(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		tries, failing := 0, false
 		var done, failed []string
-		r := rotation{dir: dir, every: time.Hour, keep: 2,
+		r := rotation{dir: dir, every: time.Hour, copies: 2,
 			copyTo: func(_ context.Context, path string) (backupAnswer, error) {
 				tries++
 				if failing {
@@ -89,7 +89,7 @@ func TestBackupEveryKeepsOldCopiesOfBadOnes(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "20000101T000000Z", "file"), "good")
 	printed := 0
-	r := rotation{dir: dir, keep: 1,
+	r := rotation{dir: dir, copies: 1,
 		copyTo: func(_ context.Context, path string) (backupAnswer, error) {
 			report := &copyReport{Dir: path, Problems: []string{"bad"}}
 			return backupAnswer{Verified: report}, errors.Join(os.Mkdir(path, 0o700), report.failure())

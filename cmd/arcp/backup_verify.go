@@ -56,7 +56,7 @@ func newBackupVerify(a *app) *cobra.Command {
 		if a.json {
 			err = a.printJSON(r)
 		} else {
-			err = a.printReport(r)
+			err = printReport(a, r)
 		}
 		return errors.Join(err, r.failure())
 	})
@@ -69,7 +69,7 @@ func addKeyFile(cmd *cobra.Command, file *string) {
 }
 
 // printReport prints the problems and the contents of a copy.
-func (a *app) printReport(r *copyReport) (err error) {
+func printReport(a *app, r *copyReport) (err error) {
 	for _, p := range r.Problems {
 		fmt.Fprintf(a.stdout, "problem: %s\n", p)
 	}

@@ -16,7 +16,7 @@ import (
 func TestHoldKeepsContent(t *testing.T) {
 	f := newFixture(t, new(Memory), Limits{})
 	row := f.put("alice", "hello")
-	first, second := f.Hold(), f.Hold()
+	first, second := Hold(f.Store), Hold(f.Store)
 	if err := f.Release(t.Context(), "alice", row.ID); err != nil {
 		t.Fatal(err)
 	}

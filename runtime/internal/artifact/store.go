@@ -255,7 +255,7 @@ func (s *Store) removeGarbage() {
 
 // Hold keeps the content of artifacts that are deleted from now on until release is called. Their rows are
 // deleted. release may be called again.
-func (s *Store) Hold() (release func()) {
+func Hold(s *Store) (release func()) {
 	s.mu.Lock()
 	s.holds++
 	s.mu.Unlock()
