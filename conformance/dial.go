@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"crypto/tls"
 	"strings"
 
 	"github.com/arcpd/arcpd/transport"
@@ -12,10 +13,11 @@ const unixScheme = "unix://"
 // local reports whether URL is the address of a unix socket.
 func (tg *Target) local() bool { return strings.HasPrefix(tg.URL, unixScheme) }
 
-// dialURL connects to a WebSocket URL or a unix socket.
-func dialURL(ctx context.Context, url string) (transport.Conn, error) {
+// dialURL connects to a WebSocket URL or a unix socket. config is for wss://; nil: the default
+// configuration.
+func dialURL(ctx context.Context, url string, config *tls.Config) (transport.Conn, error) {
 	if path, ok := strings.CutPrefix(url, unixScheme); ok {
 		return transport.DialUnix(ctx, path, transport.Limits{})
 	}
-	return transport.Dial(ctx, url, transport.DialOptions{})
+	return transport.Dial(ctx, url, transport.DialOptions{TLS: config})
 }

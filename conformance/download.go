@@ -36,7 +36,7 @@ func (h host) download(args []script.Value) (script.Value, error) {
 		return nil, fmt.Errorf("redirect_uri is a URL: %w", err)
 	}
 	client := http.Client{
-		Transport:     h.t.target.links,
+		Transport:     h.t.target.linkTransport(),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	resp, err := client.Do(req)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +135,6 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 func (tg *Target) behind(f *proxy.Fault) *Target {
 	other := *tg
 	other.plant = f.Begin()
-	other.links = f.Links(http.DefaultTransport)
+	other.links = f.Links(cmp.Or(tg.linkTransport(), http.DefaultTransport))
 	return &other
 }

@@ -43,13 +43,14 @@ const (
 	opPong   = 0xA
 )
 
-// dialSocket connects and performs the WebSocket handshake (RFC 6455 §4.1).
-func dialSocket(ctx context.Context, rawURL string) (*socket, error) {
+// dialSocket connects and performs the WebSocket handshake (RFC 6455 §4.1). config is for wss://; nil: the
+// default configuration.
+func dialSocket(ctx context.Context, rawURL string, config *tls.Config) (*socket, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := dialHost(ctx, u)
+	conn, err := dialHost(ctx, u, config)
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +65,14 @@ func dialSocket(ctx context.Context, rawURL string) (*socket, error) {
 	return s, nil
 }
 
-func dialHost(ctx context.Context, u *url.URL) (net.Conn, error) {
+func dialHost(ctx context.Context, u *url.URL, config *tls.Config) (net.Conn, error) {
 	port := u.Port()
 	switch u.Scheme {
 	case "wss":
 		if port == "" {
 			port = "443"
 		}
-		d := tls.Dialer{}
+		d := tls.Dialer{Config: config}
 		return d.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	case "ws":
 		if port == "" {

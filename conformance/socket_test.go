@@ -35,7 +35,7 @@ func dialTest(t *testing.T, url string) *socket {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	s, err := dialSocket(ctx, url)
+	s, err := dialSocket(ctx, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestSocketRefused(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	for _, url := range []string{"ws" + strings.TrimPrefix(web.URL, "http"), "http://127.0.0.1:1/", "ws://127.0.0.1:1/", "::"} {
-		if s, err := dialSocket(t.Context(), url); err == nil {
+		if s, err := dialSocket(t.Context(), url, nil); err == nil {
 			t.Errorf("%s is no WebSocket server, got %v", url, s)
 		}
 	}

@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,9 +22,10 @@ type Target struct {
 	// the server is judged as the library decodes it. Empty: strict.TypeScript, the strictest.
 	Library strict.Library
 
-	URL       string // ws://HOST/PATH, wss://HOST/PATH or unix://PATH
-	Token     string // bearer token with the roles client, worker and approver
-	Principal string // principal of Token; empty: unknown, checks that need it are skipped
+	URL       string      // ws://HOST/PATH, wss://HOST/PATH or unix://PATH
+	TLS       *tls.Config // for wss:// and links to artifacts; nil: the default configuration
+	Token     string      // bearer token with the roles client, worker and approver
+	Principal string      // principal of Token; empty: unknown, checks that need it are skipped
 
 	OtherToken string // bearer token of another principal; empty: checks that need it are skipped
 
@@ -58,7 +60,7 @@ type Target struct {
 	// plant adds the fault of a self-test to each connection. Nil: there is none.
 	plant func(transport.Conn) transport.Conn
 
-	// links requests links to artifacts, with the fault of a self-test. Nil: http.DefaultTransport.
+	// links requests links to artifacts, with the fault of a self-test. Nil: there is none.
 	links http.RoundTripper
 }
 
@@ -78,13 +80,21 @@ func (tg *Target) dial(ctx context.Context) (transport.Conn, error) {
 	if tg.Dial != nil {
 		return tg.planted(tg.Dial(ctx))
 	}
-	return tg.planted(dialURL(ctx, tg.URL))
+	return tg.planted(dialURL(ctx, tg.URL, tg.TLS))
 }
 
 // dialSocket connects with a client that can also send binary and malformed frames.
 func (tg *Target) dialSocket(ctx context.Context) (transport.Conn, error) {
-	s, err := dialSocket(ctx, tg.URL)
+	s, err := dialSocket(ctx, tg.URL, tg.TLS)
 	return tg.planted(s, err)
+}
+
+// linkTransport returns the transport for links to artifacts; nil: http.DefaultTransport.
+func (tg *Target) linkTransport() http.RoundTripper {
+	if tg.links == nil && tg.TLS != nil {
+		return &http.Transport{TLSClientConfig: tg.TLS.Clone(), DisableKeepAlives: true}
+	}
+	return tg.links
 }
 
 func (tg *Target) planted(conn transport.Conn, err error) (transport.Conn, error) {

@@ -537,6 +537,10 @@ func (r *Runtime) Reauthenticate() { r.conns.Reauthenticate() }
 // Store returns Config.Store, for reading and backups.
 func (r *Runtime) Store() store.Store { return r.cfg.Store }
 
+// HoldArtifacts keeps the content of artifacts that are deleted from now on until release is called. A copy
+// of the store that is made meanwhile then has the content of all its artifacts.
+func (r *Runtime) HoldArtifacts() (release func()) { return artifact.Hold(r.artifacts.Store) }
+
 // Ready returns nil if new sessions are accepted. Otherwise it returns ErrShutdown, or the error of
 // the store that has failed.
 func (r *Runtime) Ready() error {

@@ -91,6 +91,8 @@ type backupAnswer struct {
 	Dir       string `json:"dir"`
 	Bytes     int64  `json:"bytes"`
 	NotCopied string `json:"not_copied,omitzero"`
+
+	Verified *copyReport `json:"verified,omitzero"` // nil: the copy was not checked
 }
 
 // measure fills the members that describe the copy in Dir.
@@ -106,8 +108,18 @@ func (b *backupAnswer) measure() (err error) {
 	return err
 }
 
+// backupFlags are the flags of `arcp backup`.
+type backupFlags struct {
+	admin, data, keyFile string
+	verify               bool
+	every                time.Duration
+	copies               int  // complete copies that stay
+	rotates              bool // copies are made below the directory
+}
+
 func newBackup(a *app) *cobra.Command {
-	var admin, data, output string
+	var b backupFlags
+	var output string
 	cmd := &cobra.Command{
 		Use:   "backup DIR",
 		Short: "Copy the data of a runtime into a new directory",
@@ -115,16 +127,28 @@ func newBackup(a *app) *cobra.Command {
 			"the machine of the server. The caller must be able to read the data directory of the\n" +
 			"server: run the command as the user of the server, or as root. With --data the command\n" +
 			"copies the data of a stopped server. `arcp serve --data DIR` starts with the copy.\n" +
-			"The content of artifacts in a bucket is not copied, and the output says so.",
-		Args: argsBetween(1, 1),
+			"The content of artifacts in a bucket is not copied, and the output says so.\n\n" +
+			"With --every or --keep, DIR is the directory that has the copies. Each is named after its\n" +
+			"time in UTC, such as 20060102T150405Z, when it is complete. After each copy the oldest\n" +
+			"beyond --keep are removed. With --every the command makes a copy at each interval until\n" +
+			"SIGTERM or SIGINT; a failure is printed, and the next try is at the next interval.",
+		Example: "  arcp backup /srv/backups/today --verify\n  arcp backup /srv/backups --every 1h --keep 7 --verify",
+		Args:    argsBetween(1, 1),
 	}
 	f := cmd.Flags()
-	f.StringVar(&admin, "admin", defaultAdmin, "URL of the server's admin listener")
-	f.StringVar(&data, "data", "", "data directory of a stopped server")
+	f.StringVar(&b.admin, "admin", defaultAdmin, "URL of the server's admin listener")
+	f.StringVar(&b.data, "data", "", "data directory of a stopped server")
+	f.BoolVar(&b.verify, "verify", false, "check the copy as arcp backup verify does")
+	f.DurationVar(&b.every, "every", 0, "make a copy below DIR at each interval")
+	f.IntVar(&b.copies, "keep", defaultKeep, "copies below DIR that stay; without --every one copy is made")
+	addKeyFile(cmd, &b.keyFile)
 	f.StringVarP(&output, "output", "o", "text", "text or json")
 	cmd.MarkFlagsMutuallyExclusive("admin", "data")
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
 		if err := a.setOutput(output); err != nil {
+			return err
+		}
+		if err := b.checkRotation(f.Changed("every"), f.Changed("keep")); err != nil {
 			return err
 		}
 		dir, err := filepath.Abs(args[0])
@@ -133,27 +157,50 @@ func newBackup(a *app) *cobra.Command {
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
-		return a.backup(ctx, dir, admin, data)
+		return a.backup(ctx, dir, &b)
 	})
+	cmd.AddCommand(newBackupVerify(a))
 	return cmd
 }
 
-func (a *app) backup(ctx context.Context, dir, admin, data string) (err error) {
-	answer := backupAnswer{Dir: dir}
-	if data == "" {
-		answer, err = askBackup(ctx, admin, dir)
-	} else if err = backupStopped(ctx, data, dir); err == nil {
+func (a *app) backup(ctx context.Context, dir string, b *backupFlags) error {
+	if b.rotates {
+		return rotate(ctx, a, dir, b)
+	}
+	answer, err := makeBackup(ctx, dir, b)
+	if err == nil || answer.Verified != nil { // also with problems
+		err = errors.Join(printBackup(a, answer), err)
+	}
+	return err
+}
+
+// makeBackup makes a copy, and checks it with --verify. A copy with problems stays, and is an error.
+func makeBackup(ctx context.Context, dir string, b *backupFlags) (answer backupAnswer, err error) {
+	answer.Dir = dir
+	if b.data == "" {
+		answer, err = askBackup(ctx, b.admin, dir)
+	} else if err = backupStopped(ctx, b.data, dir); err == nil {
 		err = answer.measure()
 	}
-	switch {
-	case err != nil:
-		return err
-	case a.json:
+	if err != nil || !b.verify {
+		return answer, err
+	}
+	if answer.Verified, err = verifyCopy(ctx, dir, b.keyFile); err != nil {
+		return answer, err
+	}
+	return answer, answer.Verified.failure()
+}
+
+func printBackup(a *app, answer backupAnswer) error {
+	if a.json {
 		return a.printJSON(answer)
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: %d bytes\n", answer.Dir, answer.Bytes)
+	_, err := fmt.Fprintf(a.stdout, "%s: %d bytes\n", answer.Dir, answer.Bytes)
 	if answer.NotCopied != "" {
 		_, err = fmt.Fprintf(a.stdout, "not copied: %s\n", answer.NotCopied)
+	}
+	if answer.Verified != nil {
+		err = errors.Join(err, printReport(a, answer.Verified))
 	}
 	return err
 }
@@ -241,7 +288,7 @@ func backupStopped(ctx context.Context, data, dir string) (err error) {
 }
 
 // backupData copies a data directory with the open store st to the new directory dir. A server can start with
-// the copy. An incomplete copy is removed.
+// the copy. An incomplete copy is removed. No file of an artifact may be removed meanwhile.
 func backupData(ctx context.Context, st store.Store, data, dir string) (err error) {
 	switch err := os.Mkdir(dir, 0o700); {
 	case errors.Is(err, fs.ErrExist):
@@ -254,11 +301,8 @@ func backupData(ctx context.Context, st store.Store, data, dir string) (err erro
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	// An artifact is immutable. Its file is there before its row, and until its row is deleted: each row
-	// of the copy has its file in one of the two passes, unless the artifact was deleted meanwhile.
-	if err := copyArtifacts(ctx, data, dir); err != nil {
-		return err
-	}
+	// An artifact is immutable. Its file is there before its row. Files of artifacts that are deleted
+	// meanwhile stay until backupData returns: see Runtime.HoldArtifacts.
 	if err := st.Backup(ctx, filepath.Join(dir, storeDir)); err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func newConformanceRun(a *app) *cobra.Command {
 }
 
 func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
-	r.target.URL, r.target.Token, r.target.FrameLimit = t.url, t.token, r.frameLimit
+	r.target.URL, r.target.TLS, r.target.Token, r.target.FrameLimit = t.url, t.tls, t.token, r.frameLimit
 	if err := r.known(); err != nil {
 		return err
 	}
@@ -137,6 +137,9 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	done()
 	if errors.Is(err, conformance.ErrNoChecks) {
 		return usagef("no check is chosen; groups: %s", strings.Join(conformance.Groups(r.target.Dialect), ", "))
+	}
+	if problem := tlsProblem(t.url, err); problem != nil {
+		return &exitError{exitUnreachable, problem}
 	}
 	if err != nil {
 		return &exitError{exitUnreachable, err}

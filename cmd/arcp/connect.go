@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -35,6 +36,9 @@ type target struct {
 	dialect            string
 	interactive        bool // questions to people are received
 	downloads          bool // artifacts are read over HTTP if the runtime issues links
+
+	caFile string      // value of --ca-file
+	tls    *tls.Config // nil: the default configuration
 }
 
 // addTarget adds the flags of all client commands.
@@ -44,6 +48,8 @@ func addTarget(cmd *cobra.Command) *target {
 	f.StringVar(&tg.context, "context", "", "runtime of this name, see arcp context; default: $ARCP_CONTEXT, or the current context")
 	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, that of the context, or "+defaultURL)
 	f.StringVar(&tg.token, "token", "", "bearer token; default: that of the context, $ARCP_TOKEN, or that of a running arcp dev")
+	f.StringVar(&tg.caFile, "ca-file", "",
+		"PEM `FILE` with certificates of authorities that are trusted for wss://, beside those of the system; default: $"+caFileEnv)
 	f.StringVar(&tg.dialect, "dialect", "",
 		"dialect that the command speaks: rfc, draft (session.hello of draft 1.1), or auto, which tries rfc first; default: $ARCP_DIALECT, or rfc")
 	f.StringVarP(&tg.output, "output", "o", "text", "text or json")
@@ -66,6 +72,9 @@ func (tg *target) resolve(a *app) error {
 	u, err := url.Parse(tg.url)
 	if err != nil || !dialable(u) {
 		return usagef("--url %s: give a ws://, wss:// or unix:// URL, for example %s", tg.url, defaultURL)
+	}
+	if err := tg.trust(a, u); err != nil {
+		return err
 	}
 	if u.Scheme == "unix" {
 		return nil // the operating system identifies the user
@@ -159,6 +168,7 @@ func (tg *target) options() client.Options {
 			arcp.FeatureStreaming: true, arcp.FeatureDurableJobs: true, arcp.FeatureCheckpoints: true,
 			arcp.FeatureHeartbeat: true, arcp.FeatureAck: true,
 		}},
+		Network:          client.Network{TLS: tg.tls},
 		AckEvery:         ackEvery,
 		ArtifactRedirect: tg.downloads,
 	}
@@ -191,6 +201,8 @@ func (a *app) connectionChanged(ch client.LinkChange) {
 // explain adds the remedy to the error of opening a session.
 func (tg *target) explain(err error) error {
 	switch code := codeOf(err); {
+	case code == exitUnreachable && tlsProblem(tg.url, err) != nil:
+		return &exitError{code, tlsProblem(tg.url, err)}
 	case code == exitAuth && tg.token == "":
 		return fmt.Errorf("%w; give --token or set ARCP_TOKEN", err)
 	case code == exitUnreachable && strings.Contains(err.Error(), "shutting down"):
@@ -198,9 +210,17 @@ func (tg *target) explain(err error) error {
 	case code == exitUnreachable && strings.Contains(err.Error(), "status code"):
 		return &exitError{code, fmt.Errorf("the server at %s is not a runtime: %w; use the URL of the listening line", tg.url, netCause(err))}
 	case code == exitUnreachable:
-		return &exitError{code, fmt.Errorf("no runtime answers at %s: %w; `arcp dev` starts one", tg.url, netCause(err))}
+		return &exitError{code, fmt.Errorf("no runtime answers at %s: %w; %s", tg.url, netCause(err), tg.startHint())}
 	}
 	return err
+}
+
+// startHint returns the remedy for a runtime that does not answer.
+func (tg *target) startHint() string {
+	if u, err := url.Parse(tg.url); err == nil && u.Scheme == "ws" && loopbackHost(u.Hostname()) {
+		return "`arcp dev` starts one"
+	}
+	return "check that it runs, and that --url has its address"
 }
 
 // netCause returns the cause of a network error.

@@ -81,7 +81,7 @@ func newDoctor(a *app) *cobra.Command {
 		if err := t.resolve(a); err != nil {
 			return err
 		}
-		page, err := adminPages(admin)
+		page, err := adminPages(admin, t.httpClient())
 		if err != nil {
 			return err
 		}
@@ -257,11 +257,12 @@ func (d *diagnosis) resources(ctx context.Context, c *client.Client, isAdmin boo
 // pages reads the pages of an admin listener.
 type pages struct {
 	base     *url.URL
+	client   *http.Client
 	explicit bool // set by a flag; otherwise the default address is tried
 }
 
-func adminPages(admin string) (*pages, error) {
-	p := &pages{explicit: admin != ""}
+func adminPages(admin string, client *http.Client) (*pages, error) {
+	p := &pages{client: client, explicit: admin != ""}
 	if admin == "" {
 		admin = defaultAdmin
 	}
@@ -285,8 +286,11 @@ func (p *pages) get(ctx context.Context, path, query string) (status int, text s
 	if err != nil {
 		return 0, "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := p.client.Do(req)
 	if err != nil {
+		if problem := tlsProblem(p.base.String(), err); problem != nil {
+			return 0, "", problem
+		}
 		return 0, "", netCause(err)
 	}
 	defer resp.Body.Close()

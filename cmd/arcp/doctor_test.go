@@ -81,7 +81,7 @@ func TestDoctorOfNoRuntime(t *testing.T) {
 // The metrics that the doctor reads are those of a server.
 func TestDoctorReadsMetrics(t *testing.T) {
 	t.Parallel()
-	p, err := adminPages(demoServer(t).admin)
+	p, err := adminPages(demoServer(t).admin, http.DefaultClient)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,8 +97,8 @@ func (e endpoints) checkAdmin(v *settings.Values) error {
 	if e.admin == e.listen && !strings.HasSuffix(e.admin, ":0") {
 		return usagef(`--admin %s is the address of the main listener: give another, or --admin "" to serve metrics and health on the main listener`, e.admin)
 	}
-	if !isLoopback(e.admin) && !v.On("behind-proxy") {
-		return usagef("refusing to open the admin listener on %s: it has no authentication; use a loopback address, or give --behind-proxy if only trusted machines can reach it", e.admin)
+	if !isLoopback(e.admin) && !v.On("admin-remote") {
+		return usagef("refusing to open the admin listener on %s: it has no authentication; use a loopback address, or give --admin-remote if only trusted machines can reach it", e.admin)
 	}
 	return nil
 }

@@ -57,7 +57,8 @@ func newEnvironment() *cobra.Command {
   ARCP_URL       URL of the runtime, as --url
   ARCP_TOKEN     bearer token, as --token
   ARCP_DIALECT   dialect that the command speaks, as --dialect
-  SSL_CERT_FILE  file with certificates of authorities that are trusted for wss://
+  ARCP_CA_FILE   file with certificates of authorities that are trusted for wss://, as --ca-file
+  SSL_CERT_FILE  the same file, in place of the certificates of the system; not on macOS and Windows
 
 Environment variables of ` + "`arcp serve` and `arcp dev`" + `:
 

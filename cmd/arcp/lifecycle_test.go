@@ -137,7 +137,15 @@ func TestServeUsesTLS(t *testing.T) {
 	if code := c.wait(); code != exitOK {
 		t.Errorf("exit code of a client that trusts the certificate = %d, want 0; log:\n%s", code, c.errs)
 	}
-	wantOutcome(t, "a client that does not", p.cli("invoke", "demo.echo"), exitUnreachable, "", "certificate")
+	wantOutcome(t, "a client that does not", p.cli("invoke", "demo.echo"), exitUnreachable, "", "signed by an unknown authority: give --ca-file")
+	wantOutcome(t, "a client with --ca-file", p.cli("invoke", "demo.echo", `{"a":1}`, "--ca-file", cert), exitOK, `{"a":1}`, "")
+	env := start(t, []string{"ARCP_CA_FILE=" + cert}, "jobs", "ls", "--url", p.url, "--token", "secret")
+	if code := env.wait(); code != exitOK {
+		t.Errorf("exit code of a client with ARCP_CA_FILE = %d, want 0; log:\n%s", code, env.errs)
+	}
+	checks := p.cli("conformance", "run", "--group", "handshake", "--check", "none", "--ca-file", cert)
+	wantOutcome(t, "the checks", checks, exitUsage, "", "no check is chosen")
+	wantOutcome(t, "doctor", p.cli("doctor", "--ca-file", cert), exitOK, "answers at "+p.url, "")
 	if got := serial(t, p.url); got != 1 {
 		t.Fatalf("serial = %d, want 1", got)
 	}

@@ -119,6 +119,7 @@ func (s *server) backup(ctx context.Context, dir string) error {
 	if err := rt.Ready(); err != nil {
 		return err
 	}
+	defer rt.HoldArtifacts()()
 	return backupData(ctx, rt.Store(), s.values.Text("data"), dir)
 }
 

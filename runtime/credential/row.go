@@ -124,16 +124,19 @@ func newStored(r row) stored { return stored{Key: r.key(), Value: r} }
 
 // table returns the rows of a store.
 func table(from records.Reader) records.Table[row] {
-	return records.Table[row]{Reader: from, Check: func(key string, r *row) error {
-		if r.key() != key {
-			return errors.New("it belongs to another key")
-		}
-		switch r.State {
-		case Intent, Issued, Live, Revoking:
-			return nil
-		}
-		return errors.New("its state is not known")
-	}}
+	return records.Table[row]{Reader: from, Check: checkRow}
+}
+
+// checkRow refuses a row of another key, or with an unknown state.
+func checkRow(key string, r *row) error {
+	if r.key() != key {
+		return errors.New("it belongs to another key")
+	}
+	switch r.State {
+	case Intent, Issued, Live, Revoking:
+		return nil
+	}
+	return errors.New("its state is not known")
 }
 
 // validJob refuses ids that cannot be part of a key.

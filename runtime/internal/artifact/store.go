@@ -107,6 +107,7 @@ type Store struct {
 	uploads    map[arcp.ArtifactID]*chunkedUpload
 	bytes      int64             // counted bytes of all artifacts and uploads
 	garbage    []arcp.ArtifactID // content without a row, which Sweep removes
+	holds      int               // calls of Hold that are not released: garbage stays
 }
 
 // entry is an artifact with its row.
@@ -227,6 +228,10 @@ func (s *Store) remove(e *entry) {
 // others.
 func (s *Store) removeGarbage() {
 	s.mu.Lock()
+	if s.holds > 0 {
+		s.mu.Unlock()
+		return
+	}
 	list := s.garbage
 	s.garbage = nil
 	s.mu.Unlock()
@@ -246,6 +251,20 @@ func (s *Store) removeGarbage() {
 	s.mu.Lock()
 	s.garbage = append(s.garbage, failed...)
 	s.mu.Unlock()
+}
+
+// Hold keeps the content of artifacts that are deleted from now on until release is called. Their rows are
+// deleted. release may be called again.
+func Hold(s *Store) (release func()) {
+	s.mu.Lock()
+	s.holds++
+	s.mu.Unlock()
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		s.holds--
+		s.mu.Unlock()
+		s.removeGarbage()
+	})
 }
 
 // Get returns the row of an artifact of a principal: NOT_FOUND if the principal has none with the

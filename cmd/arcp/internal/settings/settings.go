@@ -78,6 +78,8 @@ var Table = []Setting{
 	{Name: "path", Default: "/arcp", Help: "path of the WebSocket"},
 	{Name: "admin", Default: "127.0.0.1:7778",
 		Help: `address of the listener for metrics, health and pprof; "" serves metrics and health on the main listener`},
+	{Name: "admin-remote", Kind: Switch, Default: "false",
+		Help: "other machines may reach the admin listener, which has no authentication; profiles and backups stay for this machine"},
 	{Name: "unix", Help: "path of a unix socket to serve as well"},
 	{Name: "stdio", Kind: Switch, Default: "false", Help: "serve one session on stdin and stdout; the listeners open only if they are set"},
 	{Name: "data", Default: "", Help: `directory that keeps sessions, jobs and events, by default one of this user; ":memory:" keeps nothing`},

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// One line says why there is no TLS connection and what to do.
+func TestTLSProblems(t *testing.T) {
+	dir := t.TempDir()
+	secured := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secured.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	host := strings.TrimPrefix(secured.URL, "https://")
+	_, port, _ := net.SplitHostPort(host)
+	plainHost := strings.TrimPrefix(plain.URL, "http://")
+	ca := write(t, filepath.Join(dir, "ca.pem"),
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secured.Certificate().Raw})))
+	empty := write(t, filepath.Join(dir, "empty.pem"), "no certificate\n")
+	for _, c := range []struct {
+		name, url, ca string
+		code          int
+		want          string
+	}{
+		{"unknown authority", "wss://" + host, "", exitUnreachable,
+			"arcp: the certificate of " + host + " is signed by an unknown authority: give --ca-file FILE with the certificate of the authority"},
+		{"wrong name", "wss://localhost:" + port, ca, exitUnreachable,
+			"arcp: the certificate of localhost:" + port + " is for example.com"},
+		{"a known authority, but no runtime", "wss://" + host, ca, exitUnreachable, "is not a runtime"},
+		{"ws for wss", "ws://" + host, "", exitUnreachable, "arcp: " + host + " answers with TLS: use a URL with TLS, with wss://"},
+		{"wss for ws", "wss://" + plainHost, "", exitUnreachable, "arcp: " + plainHost + " answers without TLS: use a URL without TLS"},
+		{"a server that answers with an alert", "ws://" + alerting(t), "", exitUnreachable, "answers with TLS: use a URL with TLS"},
+		{"no file", "wss://" + host, filepath.Join(dir, "none"), exitUsage, "no such file or directory"},
+		{"no certificate", "wss://" + host, empty, exitUsage, "--ca-file " + empty + ": the file has no certificate in PEM"},
+		{"no TLS", "ws://" + host, ca, exitUsage, "has no TLS; use a wss:// URL, or leave out --ca-file"},
+	} {
+		args := []string{"tools", "ls", "--url", c.url, "--token", "secret"}
+		if c.ca != "" {
+			args = append(args, "--ca-file", c.ca)
+		}
+		o := cli(t, args...)
+		wantRefusal(t, o, c.code, c.want)
+		if strings.Contains(o.stderr, "arcp dev") {
+			t.Errorf("%s: %v names arcp dev, want no hint that does not help", c.name, o)
+		}
+	}
+	o := cli(t, "conformance", "run", "--url", "wss://"+host, "--token", "secret")
+	wantRefusal(t, o, exitUnreachable, "signed by an unknown authority: give --ca-file")
+	wantOutcome(t, "the admin listener of doctor", cli(t, "doctor", "--url", "ws://"+plainHost, "--admin", secured.URL), exitFailed,
+		"the certificate of "+host+" is signed by an unknown authority", "")
+}
+
+// alerting listens as a server that answers a request without TLS with a TLS alert.
+func alerting(t *testing.T) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Read(make([]byte, 1))
+		_, _ = conn.Write([]byte("\x15\x03\x01\x00\x02\x02\x46\r\n")) // protocol_version
+	}()
+	t.Cleanup(func() { _ = ln.Close(); <-done })
+	return ln.Addr().String()
+}
+
+// A hint names arcp dev only where it starts the runtime that is missing.
+func TestHintForAnUnreachableRuntime(t *testing.T) {
+	for url, want := range map[string]string{
+		"ws://127.0.0.1:1/arcp":  "connection refused; `arcp dev` starts one",
+		"wss://127.0.0.1:1/arcp": "connection refused; check that it runs, and that --url has its address",
+	} {
+		wantRefusal(t, cli(t, "tools", "ls", "--url", url, "--token", "secret"), exitUnreachable, want)
+	}
+	remote := &target{url: "ws://arcp.example:7777/arcp"}
+	if hint := remote.startHint(); strings.Contains(hint, "arcp dev") {
+		t.Errorf("hint for %s = %q, want no arcp dev", remote.url, hint)
+	}
+}
