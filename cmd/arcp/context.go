@@ -31,6 +31,7 @@ type contexts struct {
 type clientContext struct {
 	URL       string `yaml:"url" json:"url"`
 	TokenFile string `yaml:"token-file,omitempty" json:"token_file,omitzero"` // file with the token
+	CAFile    string `yaml:"ca-file,omitempty" json:"ca_file,omitzero"`       // file with certificates of authorities
 	Dialect   string `yaml:"dialect,omitempty" json:"dialect,omitzero"`
 }
 
@@ -135,7 +136,7 @@ func (tg *target) applyContext(a *app) error {
 	if err != nil {
 		return err
 	}
-	tg.url, tg.dialect = c.URL, cmp.Or(tg.dialect, c.Dialect)
+	tg.url, tg.dialect, tg.caFile = c.URL, cmp.Or(tg.dialect, c.Dialect), cmp.Or(tg.caFile, c.CAFile)
 	if c.TokenFile != "" && tg.token == "" {
 		tg.token, err = readTokenFile(c.TokenFile)
 	}
@@ -183,6 +184,7 @@ func newContextAdd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&c.URL, "url", "", "URL of the runtime")
 	f.StringVar(&c.TokenFile, "token-file", "", "file with the token, which only its owner can read")
+	f.StringVar(&c.CAFile, "ca-file", "", "file with certificates of authorities that are trusted for wss://")
 	f.StringVar(&c.Dialect, "dialect", "", "dialect that commands speak: rfc, draft or auto")
 	cmd.RunE = action(func(_ *cobra.Command, args []string) error {
 		name := args[0]
@@ -202,7 +204,7 @@ func newContextAdd(a *app) *cobra.Command {
 	return cmd
 }
 
-// check checks a new context, and makes its token file absolute.
+// check checks a new context, and makes the names of its files absolute.
 func (c *clientContext) check(name string) error {
 	if !contextName.MatchString(name) {
 		return usagef("context %q: give a name of letters, digits, '.', '_' and '-'", name)
@@ -215,15 +217,27 @@ func (c *clientContext) check(name string) error {
 			return usagef("%w", err)
 		}
 	}
-	if c.TokenFile == "" {
-		return nil
+	if c.TokenFile != "" {
+		if _, err := readTokenFile(c.TokenFile); err != nil {
+			return err
+		}
 	}
-	abs, err := filepath.Abs(c.TokenFile)
-	if err == nil {
-		c.TokenFile = abs
-		_, err = readTokenFile(abs)
+	if c.CAFile != "" {
+		if _, err := os.Stat(c.CAFile); err != nil {
+			return usagef("--ca-file %s: %w", c.CAFile, cause(err))
+		}
 	}
-	return err
+	for _, file := range []*string{&c.TokenFile, &c.CAFile} {
+		if *file == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*file)
+		if err != nil {
+			return err
+		}
+		*file = abs
+	}
+	return nil
 }
 
 // changeContexts reads the contexts, changes them and writes them.
