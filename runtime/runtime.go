@@ -201,6 +201,7 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 		return err
 	}
 	r.engine = r.newEngine(slots)
+	metrics.RegisterWaiting(r.cfg.Metrics, func() map[string]int { return engine.CountWaiting(r.engine) })
 	r.questions.Connect(r.engine.Questions().Offer)
 	r.resources.Connect(r.engine)
 	// Each function ends the records of its owner in the write that ends the session.
@@ -226,6 +227,7 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 		Rights:            r.rights,
 		Slots:             slots,
 		Runs:              r.workers.Runs,
+		Connected:         r.workers.Connected,
 		Questions:         r.questions,
 		Resources:         r.resources,
 		Artifacts:         r.artifacts.Store,
