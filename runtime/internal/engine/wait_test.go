@@ -18,18 +18,18 @@ import (
 // workers are the connected workers of a tool: their places, and whether they have a connection.
 type workers struct {
 	slots     catalog.Slots
-	connected bool
+	connected atomic.Bool
 }
 
 // configure adds the workers to a configuration.
 func (w *workers) configure(c *Config) {
 	c.Slots, c.Heartbeat = &w.slots, 30*time.Second
-	c.Connected = func(string, string) bool { return w.connected }
+	c.Connected = func(string, string) bool { return w.connected.Load() }
 }
 
 // set changes the workers.
 func (w *workers) set(f *fixture, ref string, slots int, connected bool) {
-	w.connected = connected
+	w.connected.Store(connected)
 	w.slots.Set(ref, slots)
 	f.e.SlotsChanged(ref)
 }
@@ -284,7 +284,7 @@ func TestUnannouncedWaitBeginsWithTheRestart(t *testing.T) {
 		time.Sleep(time.Hour)
 		f.stop(0)
 		w.slots.Set("py@1.0.0", 0)
-		w.connected = false
+		w.connected.Store(false)
 		f.restart(2)
 		time.Sleep(10*time.Minute - 1)
 		f.wantWaiting("both wait since the restart")
@@ -313,7 +313,7 @@ func TestStartTimeoutOfALaterAttempt(t *testing.T) {
 		time.Sleep(time.Hour)
 		f.stop(0)
 		w.slots.Set("py@1.0.0", 0)
-		w.connected = false
+		w.connected.Store(false)
 		f.restart(1)
 		time.Sleep(10*time.Minute - 1)
 		f.wantWaiting("the second attempt waits since the restart")
