@@ -157,6 +157,9 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 		Catalog: r.catalog,
 		Logger:  r.cfg.Log,
 		OnCount: r.metrics.SetSessions,
+		OnConnection: func(s *session.Session, connected bool) { // no session is attached before r.agents is set
+			r.agents.ConnectionChanged(s, connected)
+		},
 	})
 	r.agents = agentservice.New(agentservice.Options{
 		Store:     r.cfg.Store,
