@@ -28,7 +28,35 @@ type JobView struct {
 	TraceID      string    `json:"trace_id,omitzero"`   // trace of the job
 	LastEventSeq uint64    `json:"last_event_seq"`      // number of its last event in the session that submitted it
 	Outcome      Raw       `json:"outcome,omitzero"`    // payload of the terminal event, once the job has ended
+
+	Waiting *JobWaiting `json:"waiting,omitzero"` // why the job waits; missing: it does not wait
 }
+
+// JobWaiting says why a job waits (§5.6). It is also the data of the event waiting.
+type JobWaiting struct {
+	Reason  string    `json:"reason"`  // one of WaitReasons
+	Since   time.Time `json:"since"`   // when the wait for this reason began
+	Message string    `json:"message"` // for people: one sentence
+}
+
+// The reasons for which a job waits.
+const (
+	WaitWorker     = "worker"      // no connected worker executes its tool
+	WaitWorkerSlot = "worker_slot" // all connected workers of its tool are busy
+	WaitSlot       = "slot"        // as many jobs of its tool run as may run at once
+	WaitApproval   = "approval"    // an approval is pending
+	WaitPermission = "permission"  // a permission is requested
+	WaitInput      = "input"       // a person is asked
+	WaitRetry      = "retry"       // the next attempt is not due yet
+	WaitSchedule   = "schedule"    // the next occurrence of the schedule is not due yet
+	WaitHeartbeat  = "heartbeat"   // its tool has missed heartbeats
+	WaitDisk       = "disk"        // there is no space for its events
+	WaitDrain      = "drain"       // the runtime stops, and its next start continues the job
+)
+
+// WaitReasons lists the reasons in the order of SPEC.md §5.6.
+var WaitReasons = []string{WaitWorker, WaitWorkerSlot, WaitSlot, WaitApproval, WaitPermission, WaitInput,
+	WaitRetry, WaitSchedule, WaitHeartbeat, WaitDisk, WaitDrain}
 
 // States of a SessionView.
 const (

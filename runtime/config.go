@@ -123,6 +123,10 @@ type Limits struct {
 	MaxJobsPerSession       int // live jobs; default 10,000
 	RatePerMin              int // received frames a minute, for each connection; default: no bound
 
+	// StartTimeout fails a job that waits so long without a connected worker of its tool, unless the
+	// worker has declared another time; default: no bound.
+	StartTimeout time.Duration
+
 	MaxArguments int64 // bytes of the arguments of live jobs, which are in memory; default 1 GiB
 
 	MaxArtifact             int64 // bytes of an artifact; default 1 GiB
@@ -236,5 +240,6 @@ func (l Limits) engine() engine.Limits {
 		MaxJobsPerPrincipal: l.MaxJobsPerPrincipal,
 		MaxJobsPerSession:   l.MaxJobsPerSession,
 		MaxArguments:        l.MaxArguments,
+		StartTimeout:        l.StartTimeout,
 	}
 }

@@ -157,6 +157,9 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 		Catalog: r.catalog,
 		Logger:  r.cfg.Log,
 		OnCount: r.metrics.SetSessions,
+		OnConnection: func(s *session.Session, connected bool) { // no session is attached before r.agents is set
+			r.agents.ConnectionChanged(s, connected)
+		},
 	})
 	r.agents = agentservice.New(agentservice.Options{
 		Store:     r.cfg.Store,
@@ -201,6 +204,7 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 		return err
 	}
 	r.engine = r.newEngine(slots)
+	metrics.RegisterWaiting(r.cfg.Metrics, func() map[string]int { return engine.CountWaiting(r.engine) })
 	r.questions.Connect(r.engine.Questions().Offer)
 	r.resources.Connect(r.engine)
 	// Each function ends the records of its owner in the write that ends the session.
@@ -226,6 +230,7 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 		Rights:            r.rights,
 		Slots:             slots,
 		Runs:              r.workers.Runs,
+		Connected:         r.workers.Connected,
 		Questions:         r.questions,
 		Resources:         r.resources,
 		Artifacts:         r.artifacts.Store,

@@ -69,8 +69,8 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Check a runtime for problems that need an operator",
 		Long: "Checks that a runtime answers, accepts jobs and stores artifacts, and finds problems that\n" +
 			"it cannot solve:\n" +
-			"credentials that are not revoked, leased resources whose clean-up fails, and MCP servers\n" +
-			"that do not answer. Each finding is a line with the remedy. A check that needs the role\n" +
+			"credentials that are not revoked, leased resources whose clean-up fails, MCP servers that\n" +
+			"do not answer, and jobs that wait for a worker that is not connected. Each finding is a line with the remedy. A check that needs the role\n" +
 			"admin or the admin listener is reported as not seen, which is not a problem. The exit\n" +
 			"code is 0 without problems, otherwise 1.",
 		Args: noArgs,
@@ -147,6 +147,7 @@ func (d *diagnosis) session(ctx context.Context, a *app, tg *target) {
 	d.artifacts(ctx, c)
 	d.credentials(ctx, c, isAdmin)
 	d.resources(ctx, c, isAdmin)
+	d.workers(ctx, c)
 }
 
 // artifacts stores an artifact, reads it and releases it.
@@ -330,6 +331,7 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	}
 	d.store(g["arcp_store_bytes"][""], g["arcp_store_max_bytes"][""])
 	d.mcpServers(g["arcp_mcp_servers"])
+	d.waiting(g["arcp_jobs_waiting"][arcp.WaitWorker])
 }
 
 // notReadyParts returns the parts that a report of /readyz lists as not ready.
@@ -420,7 +422,7 @@ func (p *pages) gauges(ctx context.Context) (gauges, error) {
 		}
 		all[name] = values
 	}
-	for _, name := range []string{"arcp_mcp_servers", "arcp_store_bytes", "arcp_store_max_bytes"} {
+	for _, name := range []string{"arcp_jobs_waiting", "arcp_mcp_servers", "arcp_store_bytes", "arcp_store_max_bytes"} {
 		if all[name] == nil {
 			return nil, fmt.Errorf("the metric %s is missing", name)
 		}

@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -123,6 +125,7 @@ func fakeAdmin(t *testing.T) string {
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "# TYPE arcp_mcp_servers gauge\narcp_mcp_servers{state=\"ready\"} 2\narcp_mcp_servers{state=\"starting\"} 1\narcp_mcp_servers{state=\"waiting\"} 3\n"+
+			"# TYPE arcp_jobs_waiting gauge\narcp_jobs_waiting{reason=\"worker\"} 4\narcp_jobs_waiting{reason=\"slot\"} 5\n"+
 			"# TYPE arcp_store_bytes gauge\narcp_store_bytes 95\n# TYPE arcp_store_max_bytes gauge\narcp_store_max_bytes 100\n")
 	})
 	s := httptest.NewServer(mux)
@@ -142,9 +145,14 @@ func TestDoctorOfCredentials(t *testing.T) {
 		"registry.leases": arcp.Page[arcp.ResourceLeaseView]{Items: []arcp.ResourceLeaseView{}},
 		"artifact.put":    arcp.ArtifactObject{ArtifactID: "art_1"},
 		"artifact.get":    arcp.ArtifactChunk{Data: []byte("other")},
+		"host.agents":     arcp.Page[workerAgent]{Items: []workerAgent{}},
 	}
 	var released atomic.Int32
 	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
+		if env.Type == arcp.SessionListJobs {
+			c.reply(env, arcp.SessionJobs, arcp.SessionJobsPayload{Jobs: []arcp.JobEntry{}})
+			return
+		}
 		p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
 		if err != nil {
 			t.Errorf("the client sent %s: %v", env.Type, err)
@@ -167,6 +175,7 @@ func TestDoctorOfCredentials(t *testing.T) {
 		"the server is not ready: runtime: draining; ",
 		"store        problem  95 bytes of 100 bytes (95.0 %); raise --max-data",
 		"MCP servers that have not answered yet: 1; ",
+		"jobs of all principals that wait for a connected worker: 4; start the workers",
 		"MCP servers that cannot be reached and are retried: 3; see the server's log",
 	} {
 		wantOutcome(t, "findings", o, exitFailed, want, "")
@@ -183,6 +192,10 @@ func TestDoctorOfCredentials(t *testing.T) {
 func TestDoctorWithoutTheRightToStoreArtifacts(t *testing.T) {
 	for _, code := range []arcp.Code{arcp.CodePermissionDenied, arcp.CodeNotFound} {
 		r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
+			if env.Type == arcp.SessionListJobs {
+				c.reply(env, arcp.SessionJobs, arcp.SessionJobsPayload{Jobs: []arcp.JobEntry{}})
+				return
+			}
 			p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
 			if err != nil {
 				t.Errorf("the client sent %s: %v", env.Type, err)
@@ -197,5 +210,61 @@ func TestDoctorWithoutTheRightToStoreArtifacts(t *testing.T) {
 		})
 		wantOutcome(t, string(code), r.cli("doctor"), exitOK,
 			"artifacts    not seen  your principal may not store, read and release artifacts: "+string(code), "")
+	}
+}
+
+// Jobs that wait for a worker, and a worker without a connection, are problems. Other waits are not.
+func TestDoctorOfWorkers(t *testing.T) {
+	day := time.Date(2030, 1, 2, 15, 4, 5, 0, time.Local)
+	waits := map[arcp.JobID]arcp.JobView{
+		"job_1": {Agent: "py.rev@1.0.0", Waiting: &arcp.JobWaiting{Reason: arcp.WaitWorker, Since: day.Add(time.Hour)}},
+		"job_2": {Agent: "py.rev@1.0.0", Waiting: &arcp.JobWaiting{Reason: arcp.WaitWorker, Since: day}},
+		"job_3": {Agent: "sleep@1.0.0", Waiting: &arcp.JobWaiting{Reason: arcp.WaitSlot, Since: day}},
+		"job_4": {Agent: "echo@1.0.0"},
+	}
+	answers := map[string]any{
+		"tools.policy":    caller{"alice", []string{"client"}},
+		"registry.leases": arcp.Page[arcp.ResourceLeaseView]{Items: []arcp.ResourceLeaseView{}},
+		"artifact.put":    arcp.ArtifactObject{ArtifactID: "art_1"},
+		"artifact.get":    arcp.ArtifactChunk{Data: []byte("arcp doctor")},
+		"host.agents": arcp.Page[workerAgent]{Items: []workerAgent{{ID: "agent-1", Name: "rev", Status: "disconnected", Executes: []string{"py.rev@1.0.0"}},
+			{ID: "agent-2", Name: "up", Status: "idle", Executes: []string{"py.up@1.0.0"}}, {ID: "agent-3", Name: "view", Status: "disconnected"}}},
+	}
+	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
+		if env.Type == arcp.SessionListJobs {
+			var list []arcp.JobEntry
+			for _, id := range slices.Sorted(maps.Keys(waits)) {
+				list = append(list, arcp.JobEntry{JobID: id, Agent: waits[id].Agent, Status: "queued"})
+			}
+			c.reply(env, arcp.SessionJobs, arcp.SessionJobsPayload{Jobs: list})
+			return
+		}
+		p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
+		if err != nil {
+			t.Errorf("the client sent %s: %v", env.Type, err)
+			return
+		}
+		answer := answers[p.Tool]
+		if p.Tool == "jobs.get" {
+			var in struct {
+				JobID arcp.JobID `json:"job_id"`
+			}
+			_ = arcp.Unmarshal(p.Arguments, &in) // an unknown job has no answer
+			answer = waits[in.JobID]
+		}
+		raw, err := arcp.Marshal(answer)
+		if err != nil {
+			t.Error(err)
+		}
+		c.complete(env, string(raw))
+	})
+	o := r.cli("doctor")
+	wantOutcome(t, "jobs", o, exitFailed,
+		"problem   your jobs that wait for a connected worker of py.rev@1.0.0: 2, the oldest since 2030-01-02 15:04:05; start a worker of py.rev@1.0.0, or cancel", "")
+	wantOutcome(t, "agents", o, exitFailed, "problem   the worker rev, agent agent-1, is disconnected: it executes py.rev@1.0.0; start", "")
+	for _, text := range []string{"sleep@1.0.0", "echo@1.0.0", "agent-2", "agent-3"} {
+		if strings.Contains(o.stdout, text) {
+			t.Errorf("%s is a finding:\n%s", text, o.stdout)
+		}
 	}
 }

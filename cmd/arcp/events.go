@@ -156,6 +156,9 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 		if p.Name == workflow.EventStep {
 			return describeStep(p.Data), false
 		}
+		if p.Name == arcp.EventWaiting {
+			return describeWaiting(p.Data), false
+		}
 		return label("event", p.Name, compact(p.Data)), p.Name == workflow.EventSteps
 	}
 	return describeQuestion(env)
@@ -167,6 +170,13 @@ func describeMetric(p arcp.MetricPayload) string {
 		return label("budget", p.Value, p.Unit, "left")
 	}
 	return label("metric", p.Name, p.Value, p.Unit, compact(p.Dims))
+}
+
+// describeWaiting describes why a job waits.
+func describeWaiting(data arcp.Raw) string {
+	var w arcp.JobWaiting
+	_ = arcp.Unmarshal(data, &w) // the zero value of undecodable members is displayed
+	return label("waiting", w.Message)
 }
 
 func approvalOf(data arcp.Raw) (a arcp.ApprovalRequested) {

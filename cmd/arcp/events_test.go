@@ -47,6 +47,8 @@ func TestDescribeShowsEachEvent(t *testing.T) {
 		{arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: "lease_1", Reason: "enough"}, "lease      lease_1 revoked enough"},
 		{arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: 3, State: "blocked"}, "heartbeat  3 blocked"},
 		{arcp.EventEmit, arcp.EventEmitPayload{Name: "found", Data: arcp.Raw(`{}`)}, "event      found"},
+		{arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventWaiting, Data: arcp.Raw(`{"reason":"worker","since":"2030-01-02T15:04:05Z","message":"start one"}`)},
+			"waiting    start one"},
 		{arcp.ArtifactRef, arcp.ArtifactRefPayload{Artifact: arcp.ArtifactObject{ArtifactID: "art_1", MediaType: "text/plain", Size: 5, ExpiresAt: day}},
 			"artifact   art_1 text/plain 5 bytes, kept until 2030-01-02 15:04:05"},
 		{arcp.JobResultChunk, arcp.JobResultChunkPayload{ResultID: "res_1", ChunkSeq: 3}, "result     part 3 of res_1"},

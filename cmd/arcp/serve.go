@@ -356,6 +356,7 @@ func limits(v *settings.Values) runtime.Limits {
 		MaxJobs:                 off(v.Number("max-jobs")),
 		MaxJobsPerPrincipal:     off(v.Number("max-jobs-per-principal")),
 		MaxJobsPerSession:       off(v.Number("max-jobs-per-session")),
+		StartTimeout:            v.Duration("start-timeout"),
 		RatePerMin:              off(v.Number("rate")),
 		MaxArguments:            maxArguments(v),
 		MaxArtifact:             off(v.Size("max-artifact")),

@@ -178,7 +178,7 @@ func (s *Store) Fail(ctx context.Context, principal, id, message string) error {
 // EndSession stops the agents of a session that has ended, or ends in the transaction of ctx.
 // They have no owner after that.
 func (s *Store) EndSession(ctx context.Context, principal string, id arcp.SessionID) (err error) {
-	list := s.ownedBy(principal, id)
+	list := s.OwnedBy(principal, id)
 	slices.SortFunc(list, func(a, b *Agent) int { return cmp.Compare(a.ID, b.ID) }) // one order of locking for all
 	for _, a := range list {
 		err = errors.Join(err, s.stop(ctx, a, inTxn))

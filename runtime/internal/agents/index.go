@@ -199,8 +199,8 @@ func (ix *index) Events(principal string, n int) []Event {
 	return nil
 }
 
-// ownedBy returns the agents that a session of a principal owns.
-func (ix *index) ownedBy(principal string, id arcp.SessionID) (list []*Agent) {
+// OwnedBy returns the agents that a session of a principal owns.
+func (ix *index) OwnedBy(principal string, id arcp.SessionID) (list []*Agent) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	p := ix.principals[principal]

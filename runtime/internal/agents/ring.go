@@ -93,6 +93,15 @@ func (r *ring) latest(n int) []Event {
 // If the store has failed, the event is lost.
 func (s *Store) Emit(principal string, e Event) { s.EmitIn(context.Background(), principal, e) }
 
+// Announce emits the status of an agent, as a has it, without a change of the agent.
+func (s *Store) Announce(a Agent) {
+	e, err := eventOf(AgentStatus, &a, "", nil)
+	if err != nil { // it was decoded
+		panic("agents: " + err.Error())
+	}
+	s.Emit(a.Principal, e)
+}
+
 // EmitIn is Emit, in the transaction of ctx if there is one.
 func (s *Store) EmitIn(ctx context.Context, principal string, e Event) {
 	if principal == "" {

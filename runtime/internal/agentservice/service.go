@@ -30,6 +30,7 @@ type Service struct {
 	Workers Workers
 
 	opts Options
+	away awaySessions
 }
 
 // Options of a Service.
@@ -50,7 +51,7 @@ func New(o Options) *Service {
 	for _, s := range agents.Statuses {
 		o.Metrics.Agents.WithLabelValues(string(s)).Set(0)
 	}
-	s := &Service{opts: o}
+	s := &Service{opts: o, away: awaySessions{announced: make(map[arcp.SessionID]struct{})}}
 	s.Workers = workers{&s.opts}
 	s.Store = agents.NewStore(agents.Options{Log: o.Log, Store: o.Store, OnRelease: s.released,
 		OnCount:  func(s agents.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
@@ -95,6 +96,7 @@ func (s *Service) claimNames(a, old *agents.Agent, caller approval.Actor) (done 
 
 // released unregisters the tools of an agent that has lost its session.
 func (s *Service) released(a agents.Agent) {
+	s.away.forget(a.Session)
 	if len(a.Executes) > 0 {
 		s.Workers.Unregister(a)
 	}
@@ -113,12 +115,8 @@ func (s *Service) Refusal(ctx context.Context, err error) error {
 func (s *Service) WithConnections(list []agents.Agent) []agents.Agent {
 	list = slices.Clone(list)
 	for i := range list {
-		switch list[i].Status {
-		case agents.Completed, agents.Errored, agents.Stopped:
-		default:
-			if own := s.opts.Sessions.Find(list[i].Session); own != nil && own.Conn() == nil {
-				list[i].Status = agents.Disconnected
-			}
+		if isLive(&list[i]) && s.isAway(list[i].Session) {
+			list[i].Status = agents.Disconnected
 		}
 	}
 	return list
@@ -137,6 +135,9 @@ func (s *Service) Load(ctx context.Context) error {
 		return err
 	}
 	for _, a := range s.Store.All() {
+		if isLive(&a) { // no session has a connection yet
+			s.away.announced[a.Session] = struct{}{}
+		}
 		if len(a.Executes) == 0 {
 			continue
 		}

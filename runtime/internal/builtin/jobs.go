@@ -56,7 +56,9 @@ func (t *jobTools) get(ctx context.Context, caller *Caller, in jobsGetIn) (v arc
 	}
 	v = arcp.JobView{JobID: j.ID, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
 		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq}
-	if j.State.Terminal() {
+	if !j.State.Terminal() {
+		v.Waiting = engine.WaitingOf(t.engine, j.ID)
+	} else {
 		v.EndedAt = j.EndedAt.UTC()
 		v.Outcome, err = t.jobs.Outcome(ctx, &j)
 	}

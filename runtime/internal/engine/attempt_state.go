@@ -18,6 +18,7 @@ type eventQueue struct {
 	list       []*store.Event
 	bytes      int                // of the bodies in list
 	checkpoint *pendingCheckpoint // whose event is in list; nil: there is none
+	fullSince  time.Time          // when the tool began to wait for disk space; zero: it does not
 	stopCause  error              // the cause with which the tool has to stop; nil: it may continue
 	closed     bool               // no event of the attempt is accepted any more
 	streams    *streamSet         // nil: the attempt has opened no stream
@@ -56,6 +57,15 @@ func (q *eventQueue) drain() ([]*store.Event, *pendingCheckpoint) {
 func (q *eventQueue) reuse(events []*store.Event) {
 	clear(events)
 	q.reusable = events
+}
+
+// waitForRoom waits until space is signalled. full reports whether there is no disk space.
+func (q *eventQueue) waitForRoom(full bool) {
+	if q.fullSince.IsZero() && full {
+		q.fullSince = time.Now()
+		defer func() { q.fullSince = time.Time{} }()
+	}
+	q.space.Wait()
 }
 
 func (q *eventQueue) close() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -77,6 +78,8 @@ func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 			f.submit("t", "{}")
 		})
 		id := jobOf(f.want("the second job waits for the slot", "job.accepted msg_1", "job.accepted msg_2", "job.started msg_1"), "msg_2")
+		time.Sleep(waitGrace) // the event that says why it waits is written
+		synctest.Wait()
 		next := f.e.run(id)
 		next.mu.Lock() // as if they came when it has its slot and no supervisor yet
 		next.commands.list = append(next.commands.list,

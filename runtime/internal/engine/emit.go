@@ -87,7 +87,7 @@ func (tg toolGoroutine) enqueue(ev *store.Event, checkpoint *pendingCheckpoint, 
 	q := &s.events
 	s.mu.Lock()
 	for !q.closed && !s.lifecycle.aborted() && !(q.hasRoom(checkpoint) && !s.e.cfg.full()) && !tg.stoppedWhileFull() {
-		q.space.Wait()
+		q.waitForRoom(s.e.cfg.full())
 	}
 	switch {
 	case q.closed || s.lifecycle.aborted():

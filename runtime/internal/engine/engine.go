@@ -60,6 +60,10 @@ type Config struct {
 	Slots *catalog.Slots
 	Runs  func(ref string, session arcp.SessionID) bool
 
+	// Connected reports whether a connected worker executes a tool for a principal; nil: always. It is
+	// called without a lock of the engine.
+	Connected func(ref, principal string) bool
+
 	// Vault issues credentials to jobs; nil: none. It is recovered before Recover.
 	Vault *credential.Vault
 
@@ -88,6 +92,8 @@ type Limits struct {
 	MaxJobsPerPrincipal int
 	MaxJobsPerSession   int
 	MaxArguments        int64 // bytes of their arguments
+
+	StartTimeout time.Duration // of jobs in the queue without a connected worker, unless the tool has its own
 }
 
 // AnswerSender sends the answers to the requests of a connection; see eventlog.Cursor.
@@ -129,6 +135,7 @@ type Engine struct {
 	handovers handovers
 	calls     callGroup
 	scheduler scheduler
+	watch     queueWatch
 	pool      *pool.Pool
 	wg        sync.WaitGroup // supervisors, and submits that wait for credentials
 }

@@ -67,6 +67,7 @@ func TestStopAndRecover(t *testing.T) {
 		f.send(direct)
 		f.submit("waits", "{}")
 		f.submit("waits", "{}")
+		time.Sleep(waitGrace) // the events that say why they wait are written
 		f.frames("sess_1")
 		release := f.st.hold()
 		pending := f.submit("waits", "{}")

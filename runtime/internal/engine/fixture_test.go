@@ -98,6 +98,8 @@ type fixture struct {
 	cursors map[arcp.SessionID]*eventlog.Cursor
 	n       int
 	stopped bool
+
+	showWaits bool // frames also returns the events that say why jobs wait
 }
 
 // runEngine runs a test on an engine in a synctest bubble; change may be nil.
@@ -330,8 +332,16 @@ func (f *fixture) frames(session arcp.SessionID) (frames []frame) {
 				f.Fatalf("event_seq %d after %d", it.Seq, last-1)
 			}
 		}
-		frames = append(frames, frame{Envelope: env})
+		if f.showWaits || !isWaiting(&env) {
+			frames = append(frames, frame{Envelope: env})
+		}
 	}
+}
+
+// isWaiting reports whether an event says why its job waits.
+func isWaiting(env *arcp.Envelope) bool {
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](env)
+	return env.Type == arcp.EventEmit && err == nil && p.Name == arcp.EventWaiting
 }
 
 // envelope returns an answer as it is sent.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -348,6 +349,7 @@ func addCount[K comparable](m map[K]int, k K, d int) {
 // shutdown is the progress of Engine.Stop. phase is guarded by Engine.mu.
 type shutdown struct {
 	phase    shutdownPhase
+	since    time.Time     // when the draining began
 	drainedc chan struct{} // closed with shutdownDrained
 	quitc    chan struct{} // closed when Stop does not wait any longer
 
@@ -367,7 +369,11 @@ func newShutdown() shutdown {
 	return shutdown{drainedc: make(chan struct{}), quitc: make(chan struct{})}
 }
 
-func (s *shutdown) drain() { s.phase = max(s.phase, shutdownDraining) }
+func (s *shutdown) drain() {
+	if s.phase == shutdownNone {
+		s.phase, s.since = shutdownDraining, time.Now()
+	}
+}
 
 func (s *shutdown) draining() bool { return s.phase != shutdownNone }
 

@@ -87,6 +87,9 @@ func (jw *jobWriter) addEnd(w *store.Write, log *store.AppendEvents, now time.Ti
 		log.NewAttempt = true
 	case end.exit == exitRewind:
 		log.NewAttempt = true
+	case end.exit == exitPause && !r.direct:
+		w := jobWait{reason: arcp.WaitDrain, since: now}
+		log.Events = append(log.Events, r.event(arcp.EventEmit, now, r.row.Priority, waitingPayload(w.view(r.row.Agent))))
 	}
 	return nil
 }

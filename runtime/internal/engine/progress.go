@@ -13,13 +13,14 @@ import (
 // record of its own. Most jobs have none.
 type progressRow struct {
 	job.Attempts
-	Cancel   *string           `json:"cancel,omitzero"`   // reason of an accepted cancel
-	Spent    arcp.Raw          `json:"spent,omitzero"`    // of the budget
-	Grants   arcp.Raw          `json:"grants,omitzero"`   // permission leases
-	Swept    time.Time         `json:"swept_at,omitzero"` // until then the expiries of permission leases are counted
-	Children uint64            `json:"children,omitzero"` // that were called; each has a record
-	Chosen   *chosenCheckpoint `json:"from,omitzero"`     // the checkpoint that a client has chosen
-	Owners   []arcp.SessionID  `json:"owners,omitzero"`   // to which the job was handed over, the latest last
+	Cancel   *string           `json:"cancel,omitzero"`    // reason of an accepted cancel
+	Spent    arcp.Raw          `json:"spent,omitzero"`     // of the budget
+	Grants   arcp.Raw          `json:"grants,omitzero"`    // permission leases
+	Swept    time.Time         `json:"swept_at,omitzero"`  // until then the expiries of permission leases are counted
+	Children uint64            `json:"children,omitzero"`  // that were called; each has a record
+	Chosen   *chosenCheckpoint `json:"from,omitzero"`      // the checkpoint that a client has chosen
+	Owners   []arcp.SessionID  `json:"owners,omitzero"`    // to which the job was handed over, the latest last
+	NoWorker *noWorkerRow      `json:"no_worker,omitzero"` // since when no worker is connected
 }
 
 // progressState is the progress of a job and the state of its record.

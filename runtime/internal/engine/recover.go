@@ -287,6 +287,9 @@ func (j *recoveredJob) resume() (start func()) {
 	} else {
 		e.queues.enqueue(r, -1)
 	}
+	if r.slot == slotQueued {
+		recoverQueueWait(j, time.Now())
+	}
 	started := r.slot == slotHeld
 	e.mu.Unlock()
 	switch {

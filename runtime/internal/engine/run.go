@@ -113,6 +113,9 @@ type commandQueue struct {
 type jobTimers struct {
 	attempt  *time.Timer // the next attempt is due
 	deadline *time.Timer // the maximum runtime is over, or a question or a lease ends
+
+	next time.Time // when the next attempt is due
+	set  time.Time // when attempt was set
 }
 
 func (t *jobTimers) stop() {
@@ -412,6 +415,7 @@ func (r *run) setTimers(next, end time.Time) {
 	}
 	if !next.IsZero() {
 		r.timers.attempt = time.AfterFunc(time.Until(next), r.resume)
+		r.timers.next, r.timers.set = next, time.Now()
 	}
 	if !end.IsZero() {
 		if r.timers.deadline != nil {

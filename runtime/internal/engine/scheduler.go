@@ -58,6 +58,13 @@ func (sc *scheduler) remove(r *run) {
 	}
 }
 
+// wakesAt returns when a schedule is woken.
+func (sc *scheduler) wakesAt(r *run) time.Time {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	return r.planned.wake.at
+}
+
 // startTimer sets the timer for the earliest schedule. Called with sc.mu.
 func (sc *scheduler) startTimer(now time.Time) {
 	if len(sc.waiting) == 0 {

@@ -35,6 +35,8 @@ type supervisor struct {
 	heartbeats heartbeats
 	notes      noteLog
 	end        signal // the attempt and this supervisor have ended
+
+	silentSince time.Time // when missed heartbeats blocked the job; zero: it does not wait for one
 }
 
 // attemptEnd says why a supervisor ends.
@@ -285,6 +287,7 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 	if out.State != "" {
 		s.write.newState = out.State
 		s.gauge.set(s.e.cfg.Metrics, out.State)
+		setSilent(s, now, out.State)
 	}
 	if out.Started {
 		s.emitStarted(now)
@@ -306,6 +309,19 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 			s.outcome.Reference = s.reference
 		}
 		s.exit.set(exitEnd)
+	}
+}
+
+// setSilent records whether missed heartbeats block the job in its new state.
+func setSilent(s *supervisor, now time.Time, state arcp.JobState) {
+	silent := state == arcp.StateBlocked && !s.questions.Blocked()
+	if silent != s.silentSince.IsZero() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silentSince = (time.Time{}); silent {
+		s.silentSince = now
 	}
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
@@ -73,6 +74,8 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	case maxWaiting < 0 || tq.waiting() < maxWaiting:
 		r.passedOver = 0
 		tq.queue = append(tq.queue, r)
+		r.wait = newQueueWait(time.Now())
+		setQueueWatch(r.e, r.wait.eventAt)
 		r.slot.apply(onQueue)
 		tq.countPrioritized(r, 1)
 	default:
@@ -146,7 +149,8 @@ type toolQueue struct {
 // queueEntry has the state of a run in the queue of its tool.
 type queueEntry struct {
 	slot       slotState
-	passedOver int // how often a later job of the principal got a slot instead
+	passedOver int        // how often a later job of the principal got a slot instead
+	wait       *queueWait // the present or the latest wait in the queue; nil: there was none
 }
 
 // maxPassedOver bounds how often other jobs of a principal get a slot before the principal's oldest job.
@@ -238,7 +242,13 @@ func (tq *toolQueue) withdraw(r *run) {
 // SlotsChanged starts waiting jobs after a change of Config.Slots for a tool. The caller must not hold
 // a lock that Slots needs.
 func (e *Engine) SlotsChanged(ref string) {
-	grantSlots(e, func(q *toolQueues) []*run { return q.recount(ref) })
+	grantSlots(e, func(q *toolQueues) []*run {
+		start := q.recount(ref)
+		if tq := q.byTool[toolQueueKey{ref: ref}]; tq != nil && tq.waiting() > 0 {
+			setQueueWatch(e, time.Now())
+		}
+		return start
+	})
 }
 
 // startNext starts the job that gets a slot; next returns nil if there is none.

@@ -220,6 +220,26 @@ func RegisterStore(r prometheus.Registerer, bytes func() int64, maxBytes int64) 
 	f.gauge("store_max_bytes", "Bound of the bytes of the store; 0 is no bound.").WithLabelValues().Set(float64(maxBytes))
 }
 
+// RegisterWaiting registers a gauge of the jobs that wait, by reason. count is called for each scrape.
+// It panics if the name is registered already.
+func RegisterWaiting(r prometheus.Registerer, count func() map[string]int) {
+	r.MustRegister(waiting(count))
+}
+
+// waiting is the collector of the jobs that wait.
+type waiting func() map[string]int
+
+var waitingDesc = prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "jobs_waiting"), "Jobs that wait, by reason.", []string{"reason"}, nil)
+
+func (waiting) Describe(ch chan<- *prometheus.Desc) { ch <- waitingDesc }
+
+func (w waiting) Collect(ch chan<- prometheus.Metric) {
+	n := w()
+	for _, reason := range arcp.WaitReasons {
+		ch <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(n[reason]), reason)
+	}
+}
+
 // RegisterArtifacts registers gauges of the number of artifacts, and of their bytes as they count
 // against the bounds. It returns the function that counts operations on artifacts. It panics if a
 // name is registered already.

@@ -45,6 +45,9 @@ type Options struct {
 	// OnCount, if set, receives the numbers of sessions with and without a connection after
 	// each change. It must not call the Directory.
 	OnCount func(attached, detached int)
+	// OnConnection, if set, is called after a connection was attached to a session, and after the
+	// session was Detached. The connection may have changed again by then. It must not block.
+	OnConnection func(s *Session, connected bool)
 }
 
 // Directory holds all sessions, with and without a connection. It is the only place where
@@ -62,6 +65,9 @@ type Directory struct {
 func NewDirectory(o Options) *Directory {
 	if o.OnCount == nil {
 		o.OnCount = func(int, int) {}
+	}
+	if o.OnConnection == nil {
+		o.OnConnection = func(*Session, bool) {}
 	}
 	return &Directory{opts: o, index: index{count: o.OnCount, byID: make(map[arcp.SessionID]*Session), ended: make(map[*Session]struct{}),
 		owners: make(map[string]*owner), approvers: make(map[*Session]struct{})}}
@@ -152,7 +158,13 @@ func (s *Session) MarkAttached() {
 // epoch or the session has ended. It returns the previous connection, and the position from
 // which conn continues unless the client names another one.
 func (s *Session) Attach(conn Conn, epoch uint32) (old Conn, position uint64, ok bool) {
-	d := s.dir
+	if old, position, ok = s.dir.attach(s, conn, epoch); ok {
+		s.dir.opts.OnConnection(s, true)
+	}
+	return old, position, ok
+}
+
+func (d *Directory) attach(s *Session, conn Conn, epoch uint32) (old Conn, position uint64, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s.state == Ended || s.epoch > epoch {
@@ -167,7 +179,14 @@ func (s *Session) Attach(conn Conn, epoch uint32) (old Conn, position uint64, ok
 
 // Detach removes a connection that has ended. It returns true if the session is Detached now.
 func (s *Session) Detach(conn Conn, now time.Time) bool {
-	d := s.dir
+	detached := s.dir.detach(s, conn, now)
+	if detached {
+		s.dir.opts.OnConnection(s, false)
+	}
+	return detached
+}
+
+func (d *Directory) detach(s *Session, conn Conn, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s.conn != conn {

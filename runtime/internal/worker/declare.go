@@ -17,7 +17,7 @@ const (
 	maxTools       = 1024     // tools of the agents of one principal
 	maxRequest     = 4 << 20  // bytes of arguments: they must fit into a frame
 	maxResponse    = 4 << 20  // bytes of a result: it must fit into a frame
-	maxTimeout     = 30 * day // of an attempt; 0 is none
+	maxTimeout     = 30 * day // of an attempt, and of its wait for a worker; 0 is none
 	maxDescription = 4 << 10  // bytes
 
 	defaultConcurrency = 1 // a program that does not set its concurrency may not support more
@@ -34,6 +34,7 @@ type declaration struct {
 	Idempotent       *bool           `json:"idempotent,omitzero"`
 	Recovery         tool.Recovery   `json:"recovery,omitzero"`
 	TimeoutMS        int64           `json:"timeout_ms,omitzero"`
+	StartTimeoutMS   int64           `json:"start_timeout_ms,omitzero"`
 	MaxRequestBytes  int             `json:"max_request_bytes,omitzero"`
 	MaxResponseBytes int             `json:"max_response_bytes,omitzero"`
 	Interruptible    bool            `json:"interruptible,omitzero"`
@@ -125,6 +126,7 @@ func (d *declaration) check() error {
 		most  int64
 	}{
 		{"timeout_ms", d.TimeoutMS, maxTimeout.Milliseconds()},
+		{"start_timeout_ms", d.StartTimeoutMS, maxTimeout.Milliseconds()},
 		{"max_request_bytes", int64(d.MaxRequestBytes), maxRequest},
 		{"max_response_bytes", int64(d.MaxResponseBytes), maxResponse},
 		{"the length of description", int64(len(d.Description)), maxDescription},
@@ -160,7 +162,8 @@ func (d *declaration) capability(ref arcp.AgentRef) tool.Capability {
 		Approval:      d.Approval,
 		MinTrust:      d.MinTrust,
 		Source:        tool.SourceWorker,
-		Limits:        tool.Limits{Timeout: timeout, MaxRequestBytes: d.MaxRequestBytes, MaxResponseBytes: d.MaxResponseBytes},
+		Limits: tool.Limits{Timeout: timeout, MaxRequestBytes: d.MaxRequestBytes, MaxResponseBytes: d.MaxResponseBytes,
+			StartTimeout: time.Duration(d.StartTimeoutMS) * time.Millisecond},
 	}
 }
 

@@ -481,6 +481,16 @@ func (p *Pool) Runs(ref string, session arcp.SessionID) bool {
 	return t != nil && slices.ContainsFunc(t.agents, func(a *agent) bool { return a.worker.session == session })
 }
 
+// Connected reports whether a session with a connection executes a tool for a principal.
+func (p *Pool) Connected(ref, principal string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.tool(ref)
+	return t != nil && slices.ContainsFunc(t.agents, func(a *agent) bool {
+		return a.worker.conn != nil && a.worker.executesFor(principal)
+	})
+}
+
 // updateSlots updates how many jobs of each tool may run, and wakes attempts that wait for a worker.
 func (p *Pool) updateSlots(refs []string) {
 	p.mu.Lock()

@@ -130,6 +130,8 @@ var Table = []Setting{
 	{Name: "max-jobs-per-principal", Kind: Number, Default: "0", Reload: true, Help: "jobs not ended of one principal; 0 is no limit"},
 	{Name: "max-jobs-per-session", Kind: Number, Default: count(runtime.DefaultMaxJobsPerSession), Reload: true,
 		Help: "jobs not ended of one session; 0 is no limit"},
+	{Name: "start-timeout", Kind: Duration, Default: "0", Reload: true,
+		Help: "a job that waits so long without a connected worker of its tool fails, unless the worker declares another time; 0 is never"},
 	{Name: "max-arguments", Kind: Size, Default: "0", Reload: true,
 		Help: "arguments of jobs that have not ended, which are in memory; 0 is a quarter of the machine's memory, or of its cgroup's"},
 	{Name: "max-artifact", Kind: Size, Default: "1GiB", Reload: true, Help: "content of an artifact; 0 is no limit"},
