@@ -107,7 +107,7 @@ func (b *backupAnswer) measure() (err error) {
 }
 
 func newBackup(a *app) *cobra.Command {
-	var admin, data, output string
+	var admin, data string
 	cmd := &cobra.Command{
 		Use:   "backup DIR",
 		Short: "Copy the data of a runtime into a new directory",
@@ -121,7 +121,7 @@ func newBackup(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&admin, "admin", defaultAdmin, "URL of the server's admin listener")
 	f.StringVar(&data, "data", "", "data directory of a stopped server")
-	f.StringVarP(&output, "output", "o", "text", "text or json")
+	output := addDocumentOutput(cmd)
 	cmd.MarkFlagsMutuallyExclusive("admin", "data")
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
 		if err := a.setOutput(output); err != nil {

@@ -30,21 +30,27 @@ const (
 
 // target is the runtime of a client command, and the identity of the client.
 type target struct {
-	url, token, output string
-	dialect            string
-	interactive        bool // questions to people are received
-	downloads          bool // artifacts are read over HTTP if the runtime issues links
+	url, token  string
+	dialect     string
+	output      *outputFlag
+	interactive bool // questions to people are received
+	downloads   bool // artifacts are read over HTTP if the runtime issues links
 }
 
 // addTarget adds the flags of all client commands.
 func addTarget(cmd *cobra.Command) *target {
-	tg := new(target)
+	return addTargetWith(cmd, addOutput(cmd, outputFormats...))
+}
+
+// addTargetWith adds the flags of all client commands but -o.
+func addTargetWith(cmd *cobra.Command, output *outputFlag) *target {
+	tg := &target{output: output}
 	f := cmd.Flags()
 	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
 	f.StringVar(&tg.token, "token", "", "bearer token; default: $ARCP_TOKEN, or the token of a running arcp dev")
 	f.StringVar(&tg.dialect, "dialect", "",
 		"dialect that the command speaks: rfc, draft (session.hello of draft 1.1), or auto, which tries rfc first; default: $ARCP_DIALECT, or rfc")
-	f.StringVarP(&tg.output, "output", "o", "text", "text or json")
+	completeWords(cmd, "dialect", arcp.DialectRFC.String(), arcp.DialectDraft.String(), autoDialect)
 	return tg
 }
 

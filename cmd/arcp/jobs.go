@@ -20,53 +20,6 @@ func newJobs(a *app) *cobra.Command {
 	return cmd
 }
 
-func newJobsList(a *app) *cobra.Command {
-	filter := new(arcp.JobFilter)
-	cmd := newList(a, list[arcp.JobEntry]{
-		short:  "List your newest jobs, the newest first",
-		long:   "Lists your newest jobs, the newest first. With -o json or --cursor it lists pages that begin with\nthe oldest jobs.",
-		newest: true,
-		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.JobEntry], error) {
-			p, err := c.ListJobs(ctx, client.ListJobsParams{Filter: filter, Limit: q.limit, Cursor: q.cursor})
-			next := ""
-			if p.NextCursor != nil {
-				next = *p.NextCursor
-			}
-			return arcp.Page[arcp.JobEntry]{Items: p.Jobs, NextCursor: next}, err
-		},
-		document: func(p arcp.Page[arcp.JobEntry]) any {
-			answer := struct {
-				Jobs       []arcp.JobEntry `json:"jobs"`
-				NextCursor *string         `json:"next_cursor"`
-			}{Jobs: p.Items}
-			if p.NextCursor != "" {
-				answer.NextCursor = &p.NextCursor
-			}
-			return answer
-		},
-		columns: []column[arcp.JobEntry]{
-			{"JOB", func(j *arcp.JobEntry) any { return j.JobID }},
-			{"TOOL", func(j *arcp.JobEntry) any { return j.Agent }},
-			{"STATUS", func(j *arcp.JobEntry) any { return j.Status }},
-			{"AGE", func(j *arcp.JobEntry) any { return age(time.Since(j.CreatedAt)) }},
-			{"CREATED", func(j *arcp.JobEntry) any { return clock(j.CreatedAt) }},
-		},
-	})
-	f := cmd.Flags()
-	f.StringSliceVar(&filter.Status, "status", nil, "only jobs in these states, for example running,failed")
-	f.StringVar(&filter.Agent, "agent", "", "only jobs of this tool: name or name@version")
-	checked := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		for _, s := range filter.Status {
-			if err := oneOf("status", s, texts(arcp.JobStates)...); err != nil {
-				return err
-			}
-		}
-		return checked(cmd, args)
-	}
-	return cmd
-}
-
 // age returns a duration in its two largest units, as kubectl does.
 func age(d time.Duration) string {
 	for i, u := range ageUnits[:len(ageUnits)-1] {
@@ -100,11 +53,7 @@ func newJobsShow(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
-			_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
-			return err
-		}
-		return a.printJob(raw)
+		return a.printView(args[0], raw, func() error { return a.printJob(raw) })
 	})
 	return cmd
 }
@@ -152,7 +101,7 @@ func findJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, er
 			return arcp.Marshal(j)
 		}
 	}
-	return nil, failf("job %s not found among your jobs; `arcp jobs ls --all` lists them", id)
+	return nil, failf("job %s not found among your jobs; `arcp jobs ls --limit 0` lists them", id)
 }
 
 func (a *app) printJob(raw arcp.Raw) error {

@@ -80,15 +80,11 @@ func newToolsDescribe(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
-			_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
-			return err
-		}
 		var d arcp.ToolView
 		if err := arcp.Unmarshal(raw, &d); err != nil {
 			return fmt.Errorf("read the description: %w", err)
 		}
-		return a.printDescription(&d)
+		return a.printView(d.Name+"@"+d.Version, raw, func() error { return a.printDescription(&d) })
 	})
 	return cmd
 }
