@@ -28,6 +28,31 @@ type JobView struct {
 	TraceID      string    `json:"trace_id,omitzero"`   // trace of the job
 	LastEventSeq uint64    `json:"last_event_seq"`      // number of its last event in the session that submitted it
 	Outcome      Raw       `json:"outcome,omitzero"`    // payload of the terminal event, once the job has ended
+
+	Arguments        Raw               `json:"arguments,omitzero"`         // arguments of the submit
+	ArgumentsState   ArgumentsState    `json:"arguments_state,omitzero"`   // redacted or omitted; missing: as submitted
+	Lease            Raw               `json:"lease,omitzero"`             // lease of the job
+	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
+	Budget           Raw               `json:"budget,omitzero"`            // amounts that a live job may still spend
+	ParentJobID      JobID             `json:"parent_job_id,omitzero"`     // job that has called this one
+	Children         []JobChild        `json:"children,omitempty"`         // the first 100 jobs that it has called and that are stored
+	MoreChildren     bool              `json:"more_children,omitzero"`     // whether there are others
+}
+
+// ArgumentsState says why the arguments of a JobView are not the arguments of the submit (§7.3).
+type ArgumentsState string
+
+// The states.
+const (
+	ArgumentsRedacted ArgumentsState = "redacted" // secret values are replaced by [redacted]
+	ArgumentsOmitted  ArgumentsState = "omitted"  // they are too long, or those of a built-in tool
+)
+
+// JobChild is a job that a job has called (§7.3).
+type JobChild struct {
+	JobID  JobID    `json:"job_id"` // identifier of the job
+	Agent  string   `json:"agent"`  // resolved name@version
+	Status JobState `json:"status"` // state of the job (§5.6)
 }
 
 // States of a SessionView.
@@ -87,6 +112,7 @@ type ToolEntry struct {
 	Source      string     `json:"source"`               // source (§7.9)
 	Approval    Raw        `json:"approval_policy"`      // approval policy (§7.1)
 	MinTrust    TrustLevel `json:"min_trust,omitzero"`   // lowest trust level; missing: any
+	Workers     *uint32    `json:"workers,omitzero"`     // number of connected workers that execute it; missing: it is not a tool of workers
 }
 
 // ToolView is the result of tools.describe (§7.5).

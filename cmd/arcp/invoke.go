@@ -29,6 +29,8 @@ type invocation struct {
 	timeout                 time.Duration
 	lease, expires          string
 	budget                  []string
+
+	prepare func(ctx context.Context, c *client.Client, req *client.InvokeParams) error // completes the request; may be nil
 }
 
 func newInvoke(a *app) *cobra.Command {
@@ -47,6 +49,7 @@ func newInvoke(a *app) *cobra.Command {
 		Args: argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeTools(t)
 	in.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&in.stream, "stream", "", "print the stream `NAME` of the job instead of its result")
@@ -178,6 +181,11 @@ func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, i
 		return err
 	}
 	defer closeSession(c)
+	if in.prepare != nil {
+		if err := in.prepare(ctx, c, &req); err != nil {
+			return err
+		}
+	}
 	submit := c.Invoke
 	if in.workflow {
 		submit = func(ctx context.Context, req client.InvokeParams) (*client.Job, error) {

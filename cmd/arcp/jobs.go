@@ -15,8 +15,9 @@ import (
 )
 
 func newJobs(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "jobs", Short: "List, follow, interrupt, cancel and delete jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newJobsList(a), newJobsShow(a), newJobsWatch(a), newJobsWait(a), newJobsCancel(a), newJobsInterrupt(a), newJobsRemove(a))
+	cmd := &cobra.Command{Use: "jobs", Short: "List, follow, repeat, interrupt, cancel and delete jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newJobsList(a), newJobsShow(a), newJobsWatch(a), newJobsWait(a), newJobsRerun(a), newJobsCancel(a), newJobsInterrupt(a),
+		newJobsRemove(a))
 	return cmd
 }
 
@@ -44,19 +45,6 @@ var ageUnits = []struct {
 
 // clock returns a time in the local time zone.
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
-
-func newJobsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show JOB", Short: "Show a job and its outcome", Args: argsBetween(1, 1)}
-	t := addTarget(cmd)
-	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
-		raw, err := getJob(ctx, c, arcp.JobID(args[0]))
-		if err != nil {
-			return err
-		}
-		return a.printView(args[0], raw, func() error { return a.printJob(raw) })
-	})
-	return cmd
-}
 
 // getJob returns a job from the tool jobs.get, or from the list of jobs if the runtime does not have the tool.
 func getJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, error) {
@@ -104,29 +92,6 @@ func findJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, er
 	return nil, failf("job %s not found among your jobs; `arcp jobs ls --limit 0` lists them", id)
 }
 
-func (a *app) printJob(raw arcp.Raw) error {
-	var j arcp.JobView
-	if err := arcp.Unmarshal(raw, &j); err != nil {
-		return fmt.Errorf("read the job: %w", err)
-	}
-	return printProperties(a.stdout, func(fact func(string, any)) {
-		fact("job", j.JobID)
-		fact("tool", j.Agent)
-		fact("status", j.Status)
-		fact("created", clock(j.CreatedAt))
-		if !j.EndedAt.IsZero() {
-			fact("ended", fmt.Sprintf("%s, after %s", clock(j.EndedAt), j.EndedAt.Sub(j.CreatedAt).Round(time.Millisecond)))
-		}
-		if j.Attempt > 1 {
-			fact("attempt", j.Attempt)
-		}
-		fact("session", j.SessionID)
-		fact("trace", j.TraceID)
-		fact("last event", j.LastEventSeq)
-		outcomeFacts(&j, fact)
-	})
-}
-
 // outcomeFacts prints the outcome of a job.
 func outcomeFacts(j *arcp.JobView, fact func(name string, value any)) {
 	switch {
@@ -165,6 +130,7 @@ func newJobsWatch(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t)
 	cmd.Flags().Uint64Var(&from, "from", 0, "print only the events after this number")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		return a.watch(ctx, c, arcp.JobID(args[0]), from, a.newEventPrinter(true))
@@ -176,6 +142,7 @@ func newJobsWait(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; the job continues after it")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		if timeout > 0 {
@@ -206,6 +173,7 @@ func newJobsCancel(a *app) *cobra.Command {
 	var deadline time.Duration
 	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: argsBetween(1, math.MaxInt)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t, liveJob)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to followers of the job")
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time before the job is stopped by force; default: 5s, at most 60s")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
@@ -239,6 +207,7 @@ func newJobsInterrupt(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t, liveJob)
 	t.interactive = true // an interrupt needs a session that can answer
 	cmd.Flags().StringVar(&prompt, "prompt", "", "the question")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -267,6 +236,7 @@ func newJobsRemove(a *app) *cobra.Command {
 		Args:  argsBetween(1, math.MaxInt),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t, endedJob)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		for _, id := range args {
 			if _, err := callTool(ctx, c, "jobs.delete", map[string]string{"job_id": id}); err != nil {

@@ -27,6 +27,7 @@ type list[T any] struct {
 	document func(arcp.Page[T]) any // value for -o json and yaml; nil: the page
 	columns  []column[T]            // the first column is the identifier of a row
 	watch    func(*T) string        // with --watch a row is printed again if this changes; nil: no --watch
+	target   *target                // set by newListOf
 }
 
 // filter is a flag that restricts a list, and the argument of the same name. The value is one of the choices. Without
@@ -98,7 +99,9 @@ func newList[T any](a *app, l list[T]) *cobra.Command { return newListOf(a, &l) 
 // newListOf returns the command ls. l may be changed until the command runs.
 func newListOf[T any](a *app, l *list[T]) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: l.short, Long: l.long, Args: noArgs}
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	t := addTarget(cmd)
+	l.target = t
 	lf := l.addFlags(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error { return lf.check() }
 	open := a.session
