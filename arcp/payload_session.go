@@ -167,7 +167,20 @@ type SessionListJobsPayload struct {
 	Filter *JobFilter `json:"filter,omitzero"` // jobs to list
 	Limit  *uint32    `json:"limit,omitzero"`  // default 100, at most 1000
 	Cursor string     `json:"cursor,omitzero"` // next_cursor of the page before
+	Order  JobOrder   `json:"order,omitzero"`  // oldest or newest: the job that the list begins with; default: oldest
 }
+
+// JobOrder is the order of a list of jobs (§5.5).
+type JobOrder string
+
+// The orders.
+const (
+	OldestFirst JobOrder = "oldest"
+	NewestFirst JobOrder = "newest"
+)
+
+// JobOrders lists the orders.
+var JobOrders = []JobOrder{OldestFirst, NewestFirst}
 
 // JobFilter selects jobs; its members are combined with and.
 type JobFilter struct {
@@ -179,12 +192,12 @@ type JobFilter struct {
 	Principal     string    `json:"principal,omitzero"`      // principal that owns the jobs; default: the caller
 }
 
-// SessionJobsPayload is one page of jobs, oldest first. next_cursor is null on
-// the last page.
+// SessionJobsPayload is one page of jobs. next_cursor is null on the last page.
 type SessionJobsPayload struct {
-	RequestID  MessageID  `json:"request_id"`  // identifier of the session.list_jobs
-	Jobs       []JobEntry `json:"jobs"`        // jobs of this page
-	NextCursor *string    `json:"next_cursor"` // cursor of the next page; null: there is none
+	RequestID  MessageID  `json:"request_id"`     // identifier of the session.list_jobs
+	Jobs       []JobEntry `json:"jobs"`           // jobs of this page
+	NextCursor *string    `json:"next_cursor"`    // cursor of the next page; null: there is none
+	Order      JobOrder   `json:"order,omitzero"` // order of the list; missing: oldest first
 }
 
 // JobEntry is a job in a list.
@@ -197,4 +210,6 @@ type JobEntry struct {
 	CreatedAt    time.Time `json:"created_at"`             // when the job was accepted
 	TraceID      string    `json:"trace_id,omitzero"`      // trace of the job
 	LastEventSeq uint64    `json:"last_event_seq"`         // number of its last event in the session that submitted it
+	SessionID    SessionID `json:"session_id,omitzero"`    // session that submitted the job
+	EndedAt      time.Time `json:"ended_at,omitzero"`      // when the job ended
 }

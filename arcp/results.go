@@ -30,6 +30,31 @@ type JobView struct {
 	Outcome      Raw       `json:"outcome,omitzero"`    // payload of the terminal event, once the job has ended
 
 	Waiting *JobWaiting `json:"waiting,omitzero"` // why the job waits; missing: it does not wait
+
+	Arguments        Raw               `json:"arguments,omitzero"`         // arguments of the submit
+	ArgumentsState   ArgumentsState    `json:"arguments_state,omitzero"`   // redacted or omitted; missing: as submitted
+	Lease            Raw               `json:"lease,omitzero"`             // lease of the job
+	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
+	Budget           Raw               `json:"budget,omitzero"`            // amounts that a live job may still spend
+	ParentJobID      JobID             `json:"parent_job_id,omitzero"`     // job that has called this one
+	Children         []JobChild        `json:"children,omitempty"`         // the first 100 jobs that it has called and that are stored
+	MoreChildren     bool              `json:"more_children,omitzero"`     // whether there are others
+}
+
+// ArgumentsState says why the arguments of a JobView are not the arguments of the submit (§7.3).
+type ArgumentsState string
+
+// The states.
+const (
+	ArgumentsRedacted ArgumentsState = "redacted" // secret values are replaced by [redacted]
+	ArgumentsOmitted  ArgumentsState = "omitted"  // they are too long, or those of a built-in tool
+)
+
+// JobChild is a job that a job has called (§7.3).
+type JobChild struct {
+	JobID  JobID    `json:"job_id"` // identifier of the job
+	Agent  string   `json:"agent"`  // resolved name@version
+	Status JobState `json:"status"` // state of the job (§5.6)
 }
 
 // JobWaiting says why a job waits (§5.6). It is also the data of the event waiting.
@@ -115,6 +140,7 @@ type ToolEntry struct {
 	Source      string     `json:"source"`               // source (§7.9)
 	Approval    Raw        `json:"approval_policy"`      // approval policy (§7.1)
 	MinTrust    TrustLevel `json:"min_trust,omitzero"`   // lowest trust level; missing: any
+	Workers     *uint32    `json:"workers,omitzero"`     // number of connected workers that execute it; missing: it is not a tool of workers
 }
 
 // ToolView is the result of tools.describe (§7.5).

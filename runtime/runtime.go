@@ -404,6 +404,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 		Audit:     r.audit,
 		Logger:    r.cfg.Log,
 		Refresh:   r.cfg.Refresh,
+		Workers:   r.workers,
 	}
 	if err := r.builtin.Register(); err != nil {
 		return err

@@ -14,11 +14,16 @@ type ListJobsParams struct {
 	Filter *arcp.JobFilter
 	Limit  uint32 // jobs on a page; 0: the default of the runtime
 	Cursor string // next_cursor of the previous page; empty: the first page
+
+	// Order of the list; empty: oldest first. A runtime that does not know NewestFirst lists the
+	// oldest jobs first. SessionJobsPayload.Order of a page says which order it has. The draft
+	// dialect has no order.
+	Order arcp.JobOrder
 }
 
-// ListJobs returns one page of the principal's jobs, oldest first.
+// ListJobs returns one page of the principal's jobs.
 func (c *Client) ListJobs(ctx context.Context, p ListJobsParams) (arcp.SessionJobsPayload, error) {
-	list := arcp.SessionListJobsPayload{Filter: p.Filter, Cursor: p.Cursor}
+	list := arcp.SessionListJobsPayload{Filter: p.Filter, Cursor: p.Cursor, Order: p.Order}
 	if p.Limit != 0 {
 		list.Limit = &p.Limit
 	}

@@ -76,9 +76,10 @@ func newApprovalsShow(a *app) *cobra.Command {
 }
 
 func (a *app) printQuestion(q *arcp.QuestionView) error {
-	if a.json {
-		return a.printJSON(q)
-	}
+	return a.printView(q.ApprovalID, q, func() error { return a.printQuestionText(q) })
+}
+
+func (a *app) printQuestionText(q *arcp.QuestionView) error {
 	return printProperties(a.stdout, func(fact func(string, any)) {
 		fact("approval", q.ApprovalID)
 		fact("kind", q.Kind)
@@ -184,14 +185,14 @@ func (a *app) resolve(ctx context.Context, c *client.Client, tool string, args a
 }
 
 func (a *app) printResolved(q *arcp.QuestionView) error {
-	text := q.ApprovalID + " is " + questionState(q)
+	text := "is " + questionState(q)
 	switch {
 	case q.Status == arcp.QuestionPending && q.Kind == arcp.QuestionOwned:
 		text += ": session " + string(q.SessionID) + " must decide"
 	case q.Status == arcp.QuestionPending && q.Quorum > 1:
 		text += fmt.Sprintf(": %d of %d have approved", len(q.Votes), q.Quorum)
 	}
-	return a.printOutcome(q, oneLine(text))
+	return a.printOutcome(q, oneLine(q.ApprovalID), oneLine(text))
 }
 
 // waitStep bounds one call of approval.wait, so the call of a killed process ends soon.

@@ -111,8 +111,8 @@ func newArtifactsGet(a *app) *cobra.Command {
 		if len(args) == 2 {
 			file = args[1]
 		}
-		if file == "-" && a.json {
-			return usagef("-o json: give a FILE; the content is on standard output")
+		if file == "-" && a.format != formatText {
+			return usagef("-o %s: give a FILE; the content is on standard output", a.format)
 		}
 		r, err := c.Artifacts().Get(ctx, arcp.ArtifactID(args[0]))
 		if err != nil {

@@ -119,7 +119,6 @@ type backupFlags struct {
 
 func newBackup(a *app) *cobra.Command {
 	var b backupFlags
-	var output string
 	cmd := &cobra.Command{
 		Use:   "backup DIR",
 		Short: "Copy the data of a runtime into a new directory",
@@ -142,7 +141,7 @@ func newBackup(a *app) *cobra.Command {
 	f.DurationVar(&b.every, "every", 0, "make a copy below DIR at each interval")
 	f.IntVar(&b.copies, "keep", defaultKeep, "copies below DIR that stay; without --every one copy is made")
 	addKeyFile(cmd, &b.keyFile)
-	f.StringVarP(&output, "output", "o", "text", "text or json")
+	output := addDocumentOutput(cmd)
 	cmd.MarkFlagsMutuallyExclusive("admin", "data")
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
 		if err := a.setOutput(output); err != nil {

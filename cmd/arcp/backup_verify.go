@@ -31,7 +31,7 @@ type copyReport struct {
 func (r *copyReport) problem(err error) { r.Problems = append(r.Problems, oneLine(err.Error())) }
 
 func newBackupVerify(a *app) *cobra.Command {
-	var keyFile, output string
+	var keyFile string
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Check that a server can start with a copy",
@@ -42,7 +42,7 @@ func newBackupVerify(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	addKeyFile(cmd, &keyFile)
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	output := addDocumentOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
 		if err := a.setOutput(output); err != nil {
 			return err

@@ -60,9 +60,9 @@ func newBench(a *app) *cobra.Command {
 	f.IntVar(&b.idle, "idle", 10_000, "number of idle sessions")
 	f.StringVar(&b.compare, "compare", "", "output of an earlier run with -o json: show the ratio of each row to it, above 1 if better")
 	cmd.AddCommand(newBaseline(a))
-	output := addOutput(cmd)
+	output := addDocumentOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
-		if err := a.setOutput(*output); err != nil {
+		if err := a.setOutput(output); err != nil {
 			return err
 		}
 		if err := b.check(cmd.Flags().Changed("duration")); err != nil {

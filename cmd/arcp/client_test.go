@@ -130,7 +130,7 @@ func TestJobsAreListedAndDescribed(t *testing.T) {
 	golden(t, "jobs-show-failed.txt", scrub(p.cli("jobs", "show", ids[1]).stdout))
 	wantOutcome(t, "show as JSON", p.cli("jobs", "show", ids[0], "-o", "json"), exitOK, `"status":"completed"`, "")
 
-	wantOutcome(t, "more than fit", p.cli("jobs", "ls", "--limit", "2"), exitOK, "", "--all lists them")
+	wantOutcome(t, "more than fit", p.cli("jobs", "ls", "--limit", "2"), exitOK, "", "--limit 0 lists all, --cursor ")
 
 	wantOutcome(t, "watch an ended job", p.cli("jobs", "watch", ids[0]), exitOK, "{\"steps\":2}\n", "progress   2/2 100%")
 	wait := p.cli("jobs", "wait", ids[0])

@@ -28,9 +28,9 @@ func newConfigPrint(a *app) *cobra.Command {
 		Args: noArgs,
 	}
 	settings.AddFlags(cmd.Flags())
-	output := addOutput(cmd)
+	output := addDocumentOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
-		if err := a.setOutput(*output); err != nil {
+		if err := a.setOutput(output); err != nil {
 			return err
 		}
 		v, err := a.settings(cmd.Flags(), serveDefaults())
@@ -46,7 +46,7 @@ func newConfigPrint(a *app) *cobra.Command {
 			fmt.Fprintln(a.stderr, "warning:", w)
 		}
 		text := v.AppendYAML(nil)
-		if a.json {
+		if a.json && a.format != formatYAML {
 			text = v.AppendJSON(nil)
 		}
 		_, err = a.stdout.Write(text)

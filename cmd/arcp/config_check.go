@@ -22,9 +22,9 @@ func newConfigCheck(a *app) *cobra.Command {
 		Args:    argsBetween(0, 1),
 	}
 	settings.AddFlags(cmd.Flags())
-	output := addOutput(cmd)
+	output := addDocumentOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
-		if err := a.setOutput(*output); err != nil {
+		if err := a.setOutput(output); err != nil {
 			return err
 		}
 		if len(args) > 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
@@ -23,21 +25,34 @@ func newConformance(a *app) *cobra.Command {
 }
 
 func newConformanceSources(a *app) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "sources",
 		Short: "Print the tools that the groups exec and mcp call, as a configuration",
 		Long: "Prints a configuration with the commands and the MCP server that the groups exec and\n" +
 			"mcp of `arcp conformance run` call. A runtime without them skips these groups.",
 		Example: "  arcp conformance sources > check.yaml\n  arcp dev --config check.yaml\n  arcp conformance run --group exec,mcp",
 		Args:    noArgs,
-		RunE: action(func(*cobra.Command, []string) error {
-			program, err := os.Executable()
-			if err != nil {
-				return failf("find this program: %w", err)
-			}
-			return conformance.WriteSources(a.stdout, program)
-		}),
 	}
+	output := addOutput(cmd, formatText, formatJSON, formatYAML)
+	cmd.RunE = action(func(*cobra.Command, []string) error {
+		if err := a.setOutput(output); err != nil {
+			return err
+		}
+		program, err := os.Executable()
+		if err != nil {
+			return failf("find this program: %w", err)
+		}
+		if a.format != formatJSON {
+			return conformance.WriteSources(a.stdout, program)
+		}
+		var b bytes.Buffer
+		var config any
+		if err := errors.Join(conformance.WriteSources(&b, program), yaml.Unmarshal(b.Bytes(), &config)); err != nil {
+			return fmt.Errorf("encode output: %w", err)
+		}
+		return a.printJSON(config)
+	})
+	return cmd
 }
 
 func newConformanceMCP(a *app) *cobra.Command {
@@ -83,7 +98,7 @@ func newConformanceRun(a *app) *cobra.Command {
 			"\n\nGroups of the draft dialect: " + strings.Join(conformance.Groups(arcp.DialectDraft), ", "),
 		Args: noArgs,
 	}
-	t := addTarget(cmd)
+	t := addTargetWith(cmd, addDocumentOutput(cmd))
 	f := cmd.Flags()
 	f.StringSliceVar(&r.opts.Groups, "group", nil, "only these groups")
 	f.StringVar(&r.library, "library", "",
@@ -227,7 +242,11 @@ func (r *conformanceRun) write(a *app, report *conformance.Report) error {
 		}
 	}
 	if a.json {
-		return conformance.WriteJSON(a.stdout, report)
+		var b bytes.Buffer
+		if err := conformance.WriteJSON(&b, report); err != nil {
+			return err
+		}
+		return a.printRaw(bytes.TrimSpace(b.Bytes()))
 	}
 	return conformance.WriteText(a.stdout, report, conformance.TextOptions{
 		Color: isTerminal(a.stdout) && !noColor(), Verbose: r.verbose})

@@ -31,11 +31,12 @@ const (
 
 // target is the runtime of a client command, and the identity of the client.
 type target struct {
-	context            string
-	url, token, output string
-	dialect            string
-	interactive        bool // questions to people are received
-	downloads          bool // artifacts are read over HTTP if the runtime issues links
+	context     string
+	url, token  string
+	dialect     string
+	output      *outputFlag
+	interactive bool // questions to people are received
+	downloads   bool // artifacts are read over HTTP if the runtime issues links
 
 	caFile string      // value of --ca-file
 	tls    *tls.Config // nil: the default configuration
@@ -43,7 +44,12 @@ type target struct {
 
 // addTarget adds the flags of all client commands.
 func addTarget(cmd *cobra.Command) *target {
-	tg := new(target)
+	return addTargetWith(cmd, addOutput(cmd, outputFormats...))
+}
+
+// addTargetWith adds the flags of all client commands but -o.
+func addTargetWith(cmd *cobra.Command, output *outputFlag) *target {
+	tg := &target{output: output}
 	f := cmd.Flags()
 	f.StringVar(&tg.context, "context", "", "runtime of this name, see arcp context; default: $ARCP_CONTEXT, or the current context")
 	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, that of the context, or "+defaultURL)
@@ -52,7 +58,7 @@ func addTarget(cmd *cobra.Command) *target {
 		"PEM `FILE` with certificates of authorities that are trusted for wss://, beside those of the system; default: $"+caFileEnv)
 	f.StringVar(&tg.dialect, "dialect", "",
 		"dialect that the command speaks: rfc, draft (session.hello of draft 1.1), or auto, which tries rfc first; default: $ARCP_DIALECT, or rfc")
-	f.StringVarP(&tg.output, "output", "o", "text", "text or json")
+	completeWords(cmd, "dialect", arcp.DialectRFC.String(), arcp.DialectDraft.String(), autoDialect)
 	return tg
 }
 

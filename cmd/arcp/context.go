@@ -297,9 +297,9 @@ type contextRow struct {
 
 func newContextList(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the contexts", Args: noArgs}
-	output := addOutput(cmd)
+	output := addOutput(cmd, outputFormats...)
 	cmd.RunE = action(func(*cobra.Command, []string) error {
-		if err := a.setOutput(*output); err != nil {
+		if err := a.setOutput(output); err != nil {
 			return err
 		}
 		all, err := readContexts()
@@ -310,16 +310,14 @@ func newContextList(a *app) *cobra.Command {
 		for _, name := range all.names() {
 			rows = append(rows, contextRow{name, name == all.Current, all.Contexts[name]})
 		}
-		if a.json {
-			return a.printJSON(arcp.Page[contextRow]{Items: rows})
-		}
-		return table(a.stdout, []column[contextRow]{
+		l := list[contextRow]{columns: []column[contextRow]{
 			{"CONTEXT", func(r *contextRow) any { return r.Name }},
 			{"CURRENT", func(r *contextRow) any { return map[bool]string{true: "*"}[r.Current] }},
 			{"URL", func(r *contextRow) any { return r.URL }},
 			{"TOKEN FILE", func(r *contextRow) any { return r.TokenFile }},
 			{"DIALECT", func(r *contextRow) any { return r.Dialect }},
-		}, rows)
+		}}
+		return l.print(a, arcp.Page[contextRow]{Items: rows})
 	})
 	return cmd
 }

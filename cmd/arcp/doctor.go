@@ -75,7 +75,7 @@ func newDoctor(a *app) *cobra.Command {
 			"code is 0 without problems, otherwise 1.",
 		Args: noArgs,
 	}
-	t := addTarget(cmd)
+	t := addTargetWith(cmd, addDocumentOutput(cmd))
 	cmd.Flags().StringVar(&admin, "admin", "", "URL of the server's admin listener; default: "+defaultAdmin+" for the default --url")
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := t.resolve(a); err != nil {

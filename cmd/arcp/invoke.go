@@ -29,6 +29,8 @@ type invocation struct {
 	timeout                 time.Duration
 	lease, expires          string
 	budget                  []string
+
+	prepare func(ctx context.Context, c *client.Client, req *client.InvokeParams) error // completes the request; may be nil
 }
 
 func newInvoke(a *app) *cobra.Command {
@@ -47,6 +49,7 @@ func newInvoke(a *app) *cobra.Command {
 		Args: argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeTools(t)
 	in.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&in.stream, "stream", "", "print the stream `NAME` of the job instead of its result")
@@ -178,6 +181,11 @@ func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, i
 		return err
 	}
 	defer closeSession(c)
+	if in.prepare != nil {
+		if err := in.prepare(ctx, c, &req); err != nil {
+			return err
+		}
+	}
 	submit := c.Invoke
 	if in.workflow {
 		submit = func(ctx context.Context, req client.InvokeParams) (*client.Job, error) {
@@ -260,14 +268,10 @@ func (s *submitted) cancel(ctx context.Context, a *app) bool {
 }
 
 func (a *app) printJobID(job *client.Job) error {
-	if !a.json {
-		_, err := fmt.Fprintln(a.stdout, job.ID())
-		return err
-	}
-	return a.printJSON(struct {
+	return a.printOutcome(struct {
 		JobID arcp.JobID `json:"job_id"`
 		Agent string     `json:"agent,omitzero"`
-	}{job.ID(), job.Accepted().Agent})
+	}{job.ID(), job.Accepted().Agent}, job.ID())
 }
 
 // follow prints the events and the outcome of a job.
@@ -299,6 +303,9 @@ func (a *app) follow(ctx context.Context, job *client.Job, p *eventPrinter) erro
 	if p.pipe != nil {
 		return p.pipe.failure()
 	}
+	if a.format == formatName {
+		return a.printName(job.ID())
+	}
 	return a.printResult(result, p)
 }
 
@@ -310,7 +317,7 @@ func stopWaiting(cause error, job *client.Job) error {
 	return fmt.Errorf("%w; %s continues: `arcp jobs watch %s` follows it", cause, job.ID(), job.ID())
 }
 
-// printResult writes the result of a job as JSON, and the content of a result with a content type as it
+// printResult writes the result of a job as JSON or YAML, and the content of a result with a content type as it
 // is.
 func (a *app) printResult(r client.Result, p *eventPrinter) error {
 	value, err := p.parts.Content(&r)
@@ -326,6 +333,5 @@ func (a *app) printResult(r client.Result, p *eventPrinter) error {
 	if len(value) == 0 {
 		value = []byte("null")
 	}
-	_, err = a.stdout.Write(append(value, '\n'))
-	return err
+	return a.printRaw(value)
 }

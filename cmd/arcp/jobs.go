@@ -15,55 +15,9 @@ import (
 )
 
 func newJobs(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "jobs", Short: "List, follow, interrupt, cancel and delete jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newJobsList(a), newJobsShow(a), newJobsWatch(a), newJobsWait(a), newJobsCancel(a), newJobsInterrupt(a), newJobsRemove(a))
-	return cmd
-}
-
-func newJobsList(a *app) *cobra.Command {
-	filter := new(arcp.JobFilter)
-	cmd := newList(a, list[arcp.JobEntry]{
-		short:  "List your newest jobs, the newest first",
-		long:   "Lists your newest jobs, the newest first. With -o json or --cursor it lists pages that begin with\nthe oldest jobs.",
-		newest: true,
-		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.JobEntry], error) {
-			p, err := c.ListJobs(ctx, client.ListJobsParams{Filter: filter, Limit: q.limit, Cursor: q.cursor})
-			next := ""
-			if p.NextCursor != nil {
-				next = *p.NextCursor
-			}
-			return arcp.Page[arcp.JobEntry]{Items: p.Jobs, NextCursor: next}, err
-		},
-		document: func(p arcp.Page[arcp.JobEntry]) any {
-			answer := struct {
-				Jobs       []arcp.JobEntry `json:"jobs"`
-				NextCursor *string         `json:"next_cursor"`
-			}{Jobs: p.Items}
-			if p.NextCursor != "" {
-				answer.NextCursor = &p.NextCursor
-			}
-			return answer
-		},
-		columns: []column[arcp.JobEntry]{
-			{"JOB", func(j *arcp.JobEntry) any { return j.JobID }},
-			{"TOOL", func(j *arcp.JobEntry) any { return j.Agent }},
-			{"STATUS", func(j *arcp.JobEntry) any { return j.Status }},
-			{"AGE", func(j *arcp.JobEntry) any { return age(time.Since(j.CreatedAt)) }},
-			{"CREATED", func(j *arcp.JobEntry) any { return clock(j.CreatedAt) }},
-		},
-	})
-	f := cmd.Flags()
-	f.StringSliceVar(&filter.Status, "status", nil, "only jobs in these states, for example running,failed")
-	f.StringVar(&filter.Agent, "agent", "", "only jobs of this tool: name or name@version")
-	checked := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		for _, s := range filter.Status {
-			if err := oneOf("status", s, texts(arcp.JobStates)...); err != nil {
-				return err
-			}
-		}
-		return checked(cmd, args)
-	}
+	cmd := &cobra.Command{Use: "jobs", Short: "List, follow, repeat, interrupt, cancel and delete jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newJobsList(a), newJobsShow(a), newJobsWatch(a), newJobsWait(a), newJobsRerun(a), newJobsCancel(a), newJobsInterrupt(a),
+		newJobsRemove(a))
 	return cmd
 }
 
@@ -91,23 +45,6 @@ var ageUnits = []struct {
 
 // clock returns a time in the local time zone.
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
-
-func newJobsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show JOB", Short: "Show a job and its outcome", Args: argsBetween(1, 1)}
-	t := addTarget(cmd)
-	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
-		raw, err := getJob(ctx, c, arcp.JobID(args[0]))
-		if err != nil {
-			return err
-		}
-		if a.json {
-			_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
-			return err
-		}
-		return a.printJob(raw)
-	})
-	return cmd
-}
 
 // getJob returns a job from the tool jobs.get, or from the list of jobs if the runtime does not have the tool.
 func getJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, error) {
@@ -152,30 +89,7 @@ func findJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, er
 			return arcp.Marshal(j)
 		}
 	}
-	return nil, failf("job %s not found among your jobs; `arcp jobs ls --all` lists them", id)
-}
-
-func (a *app) printJob(raw arcp.Raw) error {
-	var j arcp.JobView
-	if err := arcp.Unmarshal(raw, &j); err != nil {
-		return fmt.Errorf("read the job: %w", err)
-	}
-	return printProperties(a.stdout, func(fact func(string, any)) {
-		fact("job", j.JobID)
-		fact("tool", j.Agent)
-		fact("status", j.Status)
-		fact("created", clock(j.CreatedAt))
-		if !j.EndedAt.IsZero() {
-			fact("ended", fmt.Sprintf("%s, after %s", clock(j.EndedAt), j.EndedAt.Sub(j.CreatedAt).Round(time.Millisecond)))
-		}
-		if j.Attempt > 1 {
-			fact("attempt", j.Attempt)
-		}
-		fact("session", j.SessionID)
-		fact("trace", j.TraceID)
-		fact("last event", j.LastEventSeq)
-		outcomeFacts(&j, fact)
-	})
+	return nil, failf("job %s not found among your jobs; `arcp jobs ls --limit 0` lists them", id)
 }
 
 // outcomeFacts prints the outcome of a job.
@@ -216,6 +130,7 @@ func newJobsWatch(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t)
 	cmd.Flags().Uint64Var(&from, "from", 0, "print only the events after this number")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		return a.watch(ctx, c, arcp.JobID(args[0]), from, a.newEventPrinter(true))
@@ -227,6 +142,7 @@ func newJobsWait(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; the job continues after it")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		if timeout > 0 {
@@ -257,6 +173,7 @@ func newJobsCancel(a *app) *cobra.Command {
 	var deadline time.Duration
 	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: argsBetween(1, math.MaxInt)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t, liveJob)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to followers of the job")
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time before the job is stopped by force; default: 5s, at most 60s")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
@@ -290,6 +207,7 @@ func newJobsInterrupt(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t, liveJob)
 	t.interactive = true // an interrupt needs a session that can answer
 	cmd.Flags().StringVar(&prompt, "prompt", "", "the question")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -318,6 +236,7 @@ func newJobsRemove(a *app) *cobra.Command {
 		Args:  argsBetween(1, math.MaxInt),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t, endedJob)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		for _, id := range args {
 			if _, err := callTool(ctx, c, "jobs.delete", map[string]string{"job_id": id}); err != nil {

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -28,7 +32,7 @@ func TestNewestJobsAreListed(t *testing.T) {
 	}
 	o := p.cli("jobs", "ls", "--limit", "2")
 	newest, older := strings.Index(o.stdout, ids[2]), strings.Index(o.stdout, ids[1])
-	if strings.Contains(o.stdout, ids[0]) || newest < 0 || older < newest || !strings.Contains(o.stderr, "1 older rows are not shown") {
+	if strings.Contains(o.stdout, ids[0]) || newest < 0 || older < newest || !strings.Contains(o.stderr, "more rows follow: --limit 0 lists all, --cursor ") {
 		t.Errorf("jobs %v are listed so:\n%s%s", ids, o.stdout, o.stderr)
 	}
 	all := p.cli("jobs", "list", "--all", "--limit", "1").stdout
@@ -51,4 +55,154 @@ func TestWatchStartsAtAnEvent(t *testing.T) {
 	})
 	wantOutcome(t, "numbers are those of the submitting session", r.cli("jobs", "watch", "job_1", "--from", "41"), exitOK,
 		"7\n", "  42  completed")
+}
+
+// The filters that the runtime does not know are applied by the command, over all pages.
+func TestJobFilters(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	p.cli("invoke", "demo.fail", `{"code":"UNAVAILABLE","message":"no"}`)
+	var ids []string
+	for range 3 {
+		ids = append(ids, p.detach("demo.echo", `{}`))
+	}
+	names := func(args ...string) string {
+		t.Helper()
+		o := p.cli(append([]string{"jobs", "ls", "-o", "name"}, args...)...)
+		if o.code != exitOK {
+			t.Fatalf("jobs ls %s: %v", strings.Join(args, " "), o)
+		}
+		return o.stdout
+	}
+	all := ids[2] + "\n" + ids[1] + "\n" + ids[0] + "\n"
+	for _, args := range [][]string{{"--tool", "demo.e*"}, {"--tool", "demo.echo"}, {"--tool", "*.echo@1.?.0"}, {"--agent", "demo.echo"}} {
+		if got := names(args...); got != all {
+			t.Errorf("%s: got %q, want %q", strings.Join(args, " "), got, all)
+		}
+	}
+	if got := names("--tool", "demo.e*", "--limit", "1"); got != ids[2]+"\n" {
+		t.Errorf("the newest that matches is %q, want %s", got, ids[2])
+	}
+	if got := names("--tool", "demo.[^e]*", "--since", "1h"); len(jobIDs(got)) != 1 {
+		t.Errorf("the others are %q, want one", got)
+	}
+	if got := names("--since", "1ns"); got != "" {
+		t.Errorf("since 1 ns there are %q", got)
+	}
+	page := p.cli("jobs", "ls", "-o", "name", "--tool", "demo.e*", "--limit", "2")
+	_, cursor, _ := strings.Cut(page.stderr, "--cursor ")
+	cursor, _, _ = strings.Cut(cursor, " ")
+	if got := page.stdout + names("--tool", "demo.e*", "--cursor", cursor); got != all {
+		t.Errorf("two pages have %q, want %q", got, all)
+	}
+	session := p.cli("jobs", "show", ids[0], "-o", "json").stdout
+	_, session, _ = strings.Cut(session, `"session_id":"`)
+	session, _, _ = strings.Cut(session, `"`)
+	o := p.cli("jobs", "ls", "--session", session)
+	if got := jobIDs(o.stdout); len(got) != 1 || got[0] != ids[0] || !strings.Contains(o.stdout, "SESSION") || !strings.Contains(o.stdout, session) {
+		t.Errorf("of session %s: %v", session, o)
+	}
+	wantRefusal(t, p.cli("jobs", "ls", "--tool", "demo.["), exitUsage, "--tool demo.[: give a name or a pattern")
+	wantRefusal(t, p.cli("jobs", "ls", "--since", "-1h"), exitUsage, "--since -1h0m0s: give a duration")
+}
+
+// A runtime that ignores the order lists the oldest jobs first: the newest are found all the same.
+func TestNewestJobsOfAnEarlierRuntime(t *testing.T) {
+	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
+		p, _ := arcp.DecodePayload[arcp.SessionListJobsPayload](env)
+		page := arcp.SessionJobsPayload{RequestID: env.ID, NextCursor: new("2")}
+		for _, id := range []string{"job_1", "job_2", "job_3"} {
+			if p.Cursor != "" {
+				id += "b"
+			}
+			page.Jobs = append(page.Jobs, arcp.JobEntry{JobID: arcp.JobID(id), Agent: "a@1", Status: "completed"})
+		}
+		if p.Cursor != "" {
+			page.NextCursor = nil
+		}
+		c.reply(env, arcp.SessionJobs, page)
+	})
+	wantOutcome(t, "the newest", r.cli("jobs", "ls", "--limit", "4", "-o", "name"), exitOK, "job_3b\njob_2b\njob_1b\njob_3\n", "2 older rows are not shown")
+	wantOutcome(t, "all", r.cli("jobs", "ls", "--all", "-o", "name"), exitOK, "job_3b\njob_2b\njob_1b\njob_3\njob_2\njob_1\n", "")
+}
+
+// With --watch new and changed jobs are printed until an interrupt.
+func TestJobsAreWatched(t *testing.T) {
+	lists := 0
+	signalled := make(chan struct{})
+	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
+		lists++
+		page := arcp.SessionJobsPayload{RequestID: env.ID, Order: arcp.NewestFirst}
+		status := "running"
+		if lists > 2 {
+			status = "completed"
+			page.Jobs = append(page.Jobs, arcp.JobEntry{JobID: "job_2", Agent: "b@1", Status: "queued", CreatedAt: time.Now()})
+		}
+		page.Jobs = append(page.Jobs, arcp.JobEntry{JobID: "job_1", Agent: "a@1", Status: status, CreatedAt: time.Now()})
+		c.reply(env, arcp.SessionJobs, page)
+		if lists == 4 {
+			close(signalled)
+		}
+	})
+	go func() {
+		<-signalled
+		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	}()
+	o := r.cli("jobs", "ls", "--watch", "-o", "jsonl")
+	var seen []string
+	for line := range strings.Lines(o.stdout) {
+		id, rest, _ := strings.Cut(strings.TrimPrefix(line, `{"job_id":"`), `"`)
+		_, status, _ := strings.Cut(rest, `"status":"`)
+		status, _, _ = strings.Cut(status, `"`)
+		seen = append(seen, id+" "+status)
+	}
+	if want := []string{"job_1 running", "job_1 completed", "job_2 queued"}; o.code != exitInterrupted || !slices.Equal(seen, want) {
+		t.Errorf("watch prints %q and %v, want %q and exit code 130", seen, o, want)
+	}
+}
+
+// A job is shown with all that it was given and did, and repeated with the same.
+func TestJobsAreShownAndRepeated(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	o := p.cli("invoke", "--detach", "demo.spend", `{"currency":"USD","amount":"0.10","times":2}`, "--lease", `{"tool.call":["*"]}`, "--budget", "USD:1")
+	id := strings.TrimSpace(o.stdout)
+	wantOutcome(t, "its end", p.cli("jobs", "wait", id), exitOK, "", "")
+	shown := p.cli("jobs", "show", id, "--events", "2").stdout
+	for _, want := range []string{`arguments   {"currency":"USD","amount":"0.10","times":2}`, `"tool.call":["*"]`, "last events:", "completed\n"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the job is shown without %s:\n%s", want, shown)
+		}
+	}
+	if _, events, _ := strings.Cut(shown, "last events:\n"); strings.Count(events, "\n") != 2 {
+		t.Errorf("want two events:\n%s", shown)
+	}
+	wantOutcome(t, "the events in JSON", p.cli("jobs", "show", id, "--events", "1", "-o", "json"), exitOK, `"events":[{"`, "")
+	wantRefusal(t, p.cli("jobs", "show", id, "--events", "-1"), exitUsage, "--events -1: give 0 to 1000")
+
+	echo := p.detach("demo.echo", `{"n":1}`)
+	wantOutcome(t, "again", p.cli("jobs", "rerun", echo), exitOK, `{"n":1}`, "")
+	wantOutcome(t, "with other arguments", p.cli("jobs", "rerun", echo, "--arguments", `{"n":2}`), exitOK, `{"n":2}`, "")
+	detached := strings.TrimSpace(p.cli("jobs", "rerun", echo, "--detach").stdout)
+	if wantOutcome(t, "the new job", p.cli("jobs", "wait", detached), exitOK, `{"n":1}`, ""); detached == echo {
+		t.Error("the job itself is returned, want a new one")
+	}
+	wantOutcome(t, "no such job", p.cli("jobs", "rerun", "job_nope"), exitFailed, "", "JOB_NOT_FOUND")
+	wantRefusal(t, p.cli("jobs", "rerun", echo, "--arguments", "{"), exitUsage, "the arguments: not JSON")
+}
+
+func TestArgumentsThatAreNotComplete(t *testing.T) {
+	for _, c := range []struct {
+		view  arcp.JobView
+		error string
+	}{
+		{arcp.JobView{Arguments: arcp.Raw(`{"key":"[redacted]"}`), ArgumentsState: arcp.ArgumentsRedacted}, "secret values are removed"},
+		{arcp.JobView{ArgumentsState: arcp.ArgumentsOmitted}, "not available"},
+		{arcp.JobView{ArgumentsState: "encrypted"}, "are encrypted"},
+		{arcp.JobView{}, "does not tell the arguments"},
+	} {
+		if raw, err := storedArguments(&c.view); err == nil || !strings.Contains(err.Error(), c.error) || !strings.Contains(err.Error(), "--arguments") {
+			t.Errorf("%+v: arguments %s, error %v, want %s", c.view, raw, err, c.error)
+		}
+	}
 }

@@ -67,6 +67,7 @@ type app struct {
 	stdout, stderr io.Writer
 	environ        []string
 	args           []string // command line
-	json           bool     // -o json
-	interactive    bool     // standard input and standard error are terminals
+	format         outputFormat
+	json           bool // format is json, jsonl or yaml
+	interactive    bool // standard input and standard error are terminals
 }

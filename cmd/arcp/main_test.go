@@ -344,7 +344,7 @@ var volatile = []struct {
 }{
 	{regexp.MustCompile(`(job_|sess_|msg_|approval-|lease_)[0-9A-Z]{26}`), "${1}ID"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?`), "TIME"},
-	{regexp.MustCompile(`\d+s +TIME`), "AGE  TIME"},
+	{regexp.MustCompile(`\d+s +[0-9.]+m?s\n`), "AGE  DURATION\n"},
 	{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "TRACE"},
 	{regexp.MustCompile(`"span_id":"[0-9a-f]{16}"`), `"span_id":"SPAN"`},
 	{regexp.MustCompile(`after [0-9.]+(ns|µs|ms|s)`), "after DURATION"},

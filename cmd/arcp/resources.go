@@ -80,6 +80,13 @@ func (a *app) printReaped(r *arcp.ReapReport) error {
 	switch {
 	case a.json:
 		return a.printJSON(r)
+	case a.format == formatName:
+		for i := range r.Due {
+			if err := a.printName(r.Due[i].LeaseID); err != nil {
+				return err
+			}
+		}
+		return nil
 	case !r.DryRun:
 		_, err := fmt.Fprintf(a.stdout, "claimed %d: released %d, failed %d; skipped %d\n", r.Claimed, r.Released, r.Failed, r.Skipped)
 		return err

@@ -37,7 +37,7 @@ func newRoot(a *app) *cobra.Command {
 	addGroup(root, "run", newDev(a), newServe(a), newDemo(a), newMCP(a), newConfig(a))
 	addGroup(root, "work", newInvoke(a), newJobs(a), newWorkflow(a), newSchedule(a), newArtifacts(a), newTail(a), newTop(a))
 	addGroup(root, "answer", newApprovals(a), newInput(a))
-	addGroup(root, "look", newTools(a), newSessions(a), newResources(a), newContext(a))
+	addGroup(root, "look", newTools(a), newWorkers(a), newAgents(a), newSessions(a), newResources(a), newContext(a))
 	addGroup(root, "operate", newDoctor(a), newBackup(a), newToken(a), newConformance(a), newBench(a))
 	root.AddCommand(newVersion(a), newExitCodes(), newEnvironment())
 	root.Version = thisBuild().String()

@@ -92,22 +92,14 @@ type scheduleList struct {
 }
 
 func newScheduleList(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List your schedules, oldest first", Args: noArgs}
-	t := addTarget(cmd)
-	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
-		raw, err := callTool(ctx, c, "schedule.list", struct{}{})
-		if err != nil {
-			return err
-		}
-		if a.json {
-			_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
-			return err
-		}
-		var list scheduleList
-		if err := arcp.Unmarshal(raw, &list); err != nil {
-			return fmt.Errorf("read the schedules: %w", err)
-		}
-		return table(a.stdout, []column[arcp.ScheduleView]{
+	return newList(a, list[arcp.ScheduleView]{
+		short:   "List your schedules, the oldest first",
+		onePage: true,
+		fetch: func(ctx context.Context, c *client.Client, _ *query) (arcp.Page[arcp.ScheduleView], error) {
+			got, err := ask[scheduleList](ctx, c, "schedule.list", struct{}{})
+			return arcp.Page[arcp.ScheduleView]{Items: got.Schedules}, err
+		},
+		columns: []column[arcp.ScheduleView]{
 			{"SCHEDULE", func(s *arcp.ScheduleView) any { return s.JobID }},
 			{"TOOL", func(s *arcp.ScheduleView) any { return s.Tool }},
 			{"NEXT", func(s *arcp.ScheduleView) any { return nextTime(s) }},
@@ -115,9 +107,8 @@ func newScheduleList(a *app) *cobra.Command {
 			{"SKIPPED", func(s *arcp.ScheduleView) any { return s.Skipped }},
 			{"FAILED", func(s *arcp.ScheduleView) any { return s.Failed }},
 			{"RULE", func(s *arcp.ScheduleView) any { return orDash(strings.ReplaceAll(s.When.Every, "\n", " ")) }},
-		}, list.Schedules)
+		},
 	})
-	return cmd
 }
 
 // nextTime returns the next time of a schedule, or "-" if its last job runs.
@@ -167,6 +158,25 @@ type scheduleNext struct {
 	Times int        `json:"times"`
 }
 
+// scheduleTimes is the result of schedule.next.
+type scheduleTimes struct {
+	Next []time.Time `json:"next"`
+}
+
+// printTimes prints times as a list.
+func (a *app) printTimes(times []time.Time) error {
+	if a.format == formatText {
+		for _, at := range times {
+			if _, err := fmt.Fprintln(a.stdout, at.Local().Format("Mon 2006-01-02 15:04:05 MST")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	l := list[time.Time]{columns: []column[time.Time]{{"TIME", func(at *time.Time) any { return at.Format(time.RFC3339) }}}}
+	return l.print(a, arcp.Page[time.Time]{Items: times})
+}
+
 func newScheduleNext(a *app) *cobra.Command {
 	var n int
 	cmd := &cobra.Command{
@@ -190,26 +200,11 @@ func newScheduleNext(a *app) *cobra.Command {
 		} else {
 			in.Every = args[0]
 		}
-		raw, err := callTool(ctx, c, "schedule.next", in)
+		got, err := ask[scheduleTimes](ctx, c, "schedule.next", in)
 		if err != nil {
 			return err
 		}
-		if a.json {
-			_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
-			return err
-		}
-		var got struct {
-			Next []time.Time `json:"next"`
-		}
-		if err := arcp.Unmarshal(raw, &got); err != nil {
-			return fmt.Errorf("read the times: %w", err)
-		}
-		for _, at := range got.Next {
-			if _, err := fmt.Fprintln(a.stdout, at.Local().Format("Mon 2006-01-02 15:04:05 MST")); err != nil {
-				return err
-			}
-		}
-		return nil
+		return a.printTimes(got.Next)
 	})
 	return cmd
 }

@@ -37,7 +37,7 @@ func TestSchedules(t *testing.T) {
 	if o := p.cli("schedule", "rm", every, "-o", "json"); o.code != exitOK || o.stdout != `{"job_id":"`+every+`","accepted":true}`+"\n" {
 		t.Errorf("rm -o json: got %v", o)
 	}
-	if o := p.cli("schedule", "ls", "-o", "json"); o.code != exitOK || o.stdout != `{"schedules":[]}`+"\n" {
+	if o := p.cli("schedule", "ls", "-o", "json"); o.code != exitOK || o.stdout != `{"items":[]}`+"\n" {
 		t.Errorf("after rm, ls prints %v, want no schedule", o)
 	}
 	wantOutcome(t, "a removed schedule is cancelled", p.cli("jobs", "wait", every), exitCancelled, "", "schedule removed")
@@ -49,7 +49,7 @@ func TestScheduleNext(t *testing.T) {
 	wantOutcome(t, "a rule", p.cli("schedule", "next", "DTSTART:20900101T000000Z RRULE:"+nine, "-n", "3"), exitOK,
 		"Sun 2090-01-01 09:00:00 UTC\nMon 2090-01-02 09:00:00 UTC\nTue 2090-01-03 09:00:00 UTC\n", "")
 	wantOutcome(t, "a rule with a zone, in JSON", p.cli("schedule", "next", "DTSTART;TZID=Europe/Berlin:20900101T000000 "+nine, "-n", "1", "-o", "json"), exitOK,
-		`{"next":["2090-01-01T08:00:00.000000Z"]}`+"\n", "")
+		`{"items":["2090-01-01T08:00:00.000000Z"]}`+"\n", "")
 	if o := p.cli("schedule", "next", nine); o.code != exitOK || strings.Count(o.stdout, "09:00:00 UTC\n") != 5 {
 		t.Errorf("next prints %v, want five times", o)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -15,19 +16,54 @@ type column[T any] struct {
 
 // table prints a table with one line for each row.
 func table[T any](w io.Writer, columns []column[T], rows []T) error {
-	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := make([]string, len(columns))
-	for i, c := range columns {
-		line[i] = c.title
-	}
-	fmt.Fprintln(tab, strings.Join(line, "\t"))
+	return tableWithin(w, 0, columns, rows)
+}
+
+// tableWithin prints a table with lines of at most width characters; 0: of any width.
+func tableWithin[T any](w io.Writer, width int, columns []column[T], rows []T) error {
+	var b bytes.Buffer
+	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, strings.Join(titles(columns), "\t"))
 	for r := range rows {
-		for i, c := range columns {
-			line[i] = oneLine(fmt.Sprint(c.cell(&rows[r])))
-		}
-		fmt.Fprintln(tab, strings.Join(line, "\t"))
+		fmt.Fprintln(tab, strings.Join(cells(columns, &rows[r]), "\t"))
 	}
-	return tab.Flush()
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	text := b.Bytes()
+	if width > 0 {
+		text = cutLines(text, width)
+	}
+	_, err := w.Write(text)
+	return err
+}
+
+// titles returns the titles of columns.
+func titles[T any](columns []column[T]) (line []string) {
+	for _, c := range columns {
+		line = append(line, c.title)
+	}
+	return line
+}
+
+// cells returns the cells of a row.
+func cells[T any](columns []column[T], row *T) (line []string) {
+	for _, c := range columns {
+		line = append(line, oneLine(fmt.Sprint(c.cell(row))))
+	}
+	return line
+}
+
+// cutLines shortens the lines of a text to a number of characters.
+func cutLines(text []byte, width int) []byte {
+	var short []byte
+	for line := range bytes.Lines(text) {
+		if runes := []rune(strings.TrimSuffix(string(line), "\n")); len(runes) > width {
+			line = append([]byte(string(runes[:width-1])), "…\n"...)
+		}
+		short = append(short, line...)
+	}
+	return short
 }
 
 // printProperties prints the properties that list passes to fact, one on each line. Empty properties are omitted.

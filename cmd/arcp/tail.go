@@ -105,8 +105,13 @@ func (a *app) printTailed(env *arcp.Envelope) error {
 		line, _ := describe(env)
 		text = fmt.Sprintf("%s  %s  %s", clock(env.Timestamp), orDash(string(env.JobID)), line)
 	}
-	if a.json {
+	switch {
+	case a.json && out == a.stdout:
+		return a.printItem(env.Append(nil))
+	case a.json:
 		text = string(env.Append(nil))
+	case a.format == formatName && out == a.stdout:
+		return a.printName(env.ID)
 	}
 	_, err := fmt.Fprintln(out, text)
 	return err

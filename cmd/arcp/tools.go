@@ -18,26 +18,83 @@ func newTools(a *app) *cobra.Command {
 	return cmd
 }
 
+// Sources of tools, as in the results of tools.list.
+const (
+	sourceBuiltin = "builtin"
+	sourceWorker  = "worker"
+)
+
+// toolSources are the values of --source.
+var toolSources = []string{"go", "exec", "mcp", sourceWorker, sourceBuiltin}
+
+// toolList has the flags of `arcp tools ls`.
+type toolList struct {
+	all        bool
+	source     string
+	generation uint64 // generation of the last page
+}
+
 func newToolsList(a *app) *cobra.Command {
-	var generation uint64 // generation of the last page
-	return newList(a, list[arcp.ToolEntry]{
+	tl := new(toolList)
+	cmd := newList(a, list[arcp.ToolEntry]{
 		short:   "List the tools of your session",
+		long:    "Lists the tools of your session. --all also lists the tools of the runtime itself.",
 		filters: []filter{{name: "prefix", usage: "only tools whose names have this prefix, for example demo."}},
-		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.ToolEntry], error) {
-			p, err := ask[arcp.ToolPage](ctx, c, "tools.list", q.args())
-			generation = p.Generation
-			return p.Page, err
+		limit:   maxRows,
+		noAll:   true,
+		cut:     true,
+		fetch:   tl.fetch,
+		match:   tl.matches,
+		document: func(p arcp.Page[arcp.ToolEntry]) any {
+			return arcp.ToolPage{Page: p, Generation: tl.generation}
 		},
-		document: func(p arcp.Page[arcp.ToolEntry]) any { return arcp.ToolPage{Page: p, Generation: generation} },
 		columns: []column[arcp.ToolEntry]{
 			{"TOOL", func(t *arcp.ToolEntry) any { return t.Name }},
 			{"VERSION", func(t *arcp.ToolEntry) any { return versionOf(t) }},
 			{"SIDE EFFECT", func(t *arcp.ToolEntry) any { return t.SideEffect }},
 			{"SOURCE", func(t *arcp.ToolEntry) any { return t.Source }},
+			{"WORKERS", func(t *arcp.ToolEntry) any { return workersOf(t) }},
 			{"APPROVAL", func(t *arcp.ToolEntry) any { return approvalWord(t.Approval) }},
 			{"DESCRIPTION", func(t *arcp.ToolEntry) any { return t.Description }},
 		},
 	})
+	f := cmd.Flags()
+	f.BoolVar(&tl.all, "all", false, "also list the tools of the runtime itself")
+	f.StringVar(&tl.source, "source", "", "only tools of this source: "+strings.Join(toolSources, ", "))
+	completeWords(cmd, "source", toolSources...)
+	checked := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if tl.source != "" {
+			if err := oneOf("source", tl.source, toolSources...); err != nil {
+				return err
+			}
+		}
+		return checked(cmd, args)
+	}
+	return cmd
+}
+
+func (tl *toolList) fetch(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.ToolEntry], error) {
+	p, err := ask[arcp.ToolPage](ctx, c, "tools.list", q.args())
+	tl.generation = p.Generation
+	return p.Page, err
+}
+
+// matches selects the tools of --source, or all tools but those of the runtime itself.
+func (tl *toolList) matches(t *arcp.ToolEntry) bool {
+	if tl.source != "" {
+		return t.Source == tl.source
+	}
+	return tl.all || t.Source != sourceBuiltin
+}
+
+// workersOf returns the number of connected workers of a tool, or "-" for a tool that is not executed by
+// workers.
+func workersOf(t *arcp.ToolEntry) string {
+	if t.Workers == nil {
+		return "-"
+	}
+	return fmt.Sprint(*t.Workers)
 }
 
 func versionOf(t *arcp.ToolEntry) string {
@@ -75,20 +132,17 @@ func approvalWord(policy arcp.Raw) string {
 func newToolsDescribe(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "describe TOOL", Short: "Describe a tool, name or name@version", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeTools(t)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		raw, err := callTool(ctx, c, "tools.describe", map[string]string{"name": args[0]})
 		if err != nil {
-			return err
-		}
-		if a.json {
-			_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
 			return err
 		}
 		var d arcp.ToolView
 		if err := arcp.Unmarshal(raw, &d); err != nil {
 			return fmt.Errorf("read the description: %w", err)
 		}
-		return a.printDescription(&d)
+		return a.printView(d.Name+"@"+d.Version, raw, func() error { return a.printDescription(&d) })
 	})
 	return cmd
 }

@@ -15,7 +15,7 @@ func TestToolsAreListedAndDescribed(t *testing.T) {
 	golden(t, "tools-describe.txt", scrub(p.cli("tools", "describe", "demo.emit").stdout))
 	golden(t, "tools-describe.json", scrub(p.cli("tools", "describe", "demo.echo@0.9.0", "-o", "json").stdout))
 	var all arcp.ToolPage
-	o := p.cli("tools", "ls", "--all", "--limit", "3", "-o", "json")
+	o := p.cli("tools", "ls", "--all", "-o", "json")
 	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil || len(all.Items) < 30 || all.NextCursor != "" {
 		t.Errorf("tools ls --all prints %d tools, %v, want at least 30 on one page", len(all.Items), err)
 	}
@@ -24,11 +24,25 @@ func TestToolsAreListedAndDescribed(t *testing.T) {
 			t.Errorf("%s precedes %s, want the tools sorted by name", all.Items[i].Name, item.Name)
 		}
 	}
-	wantOutcome(t, "a page", p.cli("tools", "ls", "--limit", "2"), exitOK, "TOOL", "more rows follow: --all lists them")
+	wantOutcome(t, "a page", p.cli("tools", "ls", "--limit", "2"), exitOK, "TOOL", "more rows follow: --limit 0 lists all")
 	wantOutcome(t, "none", p.cli("tools", "ls", "--prefix", "nobody", "-o", "json"), exitOK, `{"items":[]`, "")
 	wantOutcome(t, "there is none", p.cli("tools", "describe", "demo.emti"), exitFailed, "", `did you mean "demo.emit"?`)
 	wantOutcome(t, "no such version", p.cli("tools", "describe", "demo.echo@7"), exitFailed, "", "AGENT_VERSION_NOT_AVAILABLE")
-	wantOutcome(t, "none at all", p.cli("tools", "ls", "--limit", "0"), exitUsage, "", "give 1 to 1000")
+	if o := p.cli("tools", "ls"); !strings.Contains(o.stdout, "demo.echo") || strings.Contains(o.stdout, "jobs.get") || o.stderr != "" {
+		t.Errorf("tools ls prints the tools of the runtime, or not all others: %v", o)
+	}
+	if o := p.cli("tools", "ls", "--source", "builtin", "-o", "name"); !strings.Contains(o.stdout, "jobs.get\n") || strings.Contains(o.stdout, "demo.") {
+		t.Errorf("the names of the tools of the runtime are %v", o)
+	}
+	page, rest := p.cli("tools", "ls", "--limit", "2", "-o", "json"), arcp.ToolPage{}
+	if err := json.Unmarshal([]byte(page.stdout), &rest); err != nil || len(rest.Items) != 2 {
+		t.Fatalf("tools ls --limit 2 prints %v", page)
+	}
+	next := p.cli("tools", "ls", "--cursor", rest.NextCursor, "--limit", "0", "-o", "name")
+	if first := p.cli("tools", "ls", "-o", "name"); first.stdout != rest.Items[0].Name+"\n"+rest.Items[1].Name+"\n"+next.stdout {
+		t.Errorf("a page of two and the others are not all tools:\n%v\n%v", next, first)
+	}
+	wantOutcome(t, "an unknown source", p.cli("tools", "ls", "--source", "rust"), exitUsage, "", `--source: "rust" is not one of go, exec`)
 	wantOutcome(t, "nothing to describe", p.cli("tools", "describe"), exitUsage, "", "TOOL")
 }
 

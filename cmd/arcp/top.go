@@ -133,15 +133,6 @@ func (w *topWatch) ask(ctx context.Context) (s top.Snapshot, err error) {
 	return s, err
 }
 
-// agentView has the members of an agent that arcp top shows.
-type agentView struct {
-	Name        string    `json:"name"`
-	Status      string    `json:"status"`
-	CurrentTask string    `json:"current_task"`
-	Executes    []string  `json:"executes"`
-	UpdatedAt   time.Time `json:"updated_at"`
-}
-
 // liveStates returns the states of jobs that have not ended.
 func liveStates() (list []string) {
 	for _, s := range arcp.JobStates {

@@ -25,7 +25,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 	}{
 		{"unknown command", []string{"serv"}, `unknown command "serv"; did you mean arcp serve?`},
 		{"unknown subcommand", []string{"jobs", "lst"}, `unknown command "lst"; did you mean arcp jobs ls?`},
-		{"no subcommand", []string{"jobs"}, "arcp jobs needs a subcommand: cancel, interrupt, ls, rm, show, wait, watch"},
+		{"no subcommand", []string{"jobs"}, "arcp jobs needs a subcommand: cancel, interrupt, ls, rerun, rm, show, wait, watch"},
 		{"unknown command with flags", []string{"invok", "--url", "x"}, `unknown command "invok"; did you mean arcp invoke?`},
 		{"unknown subcommand with flags", []string{"jobs", "lst", "--url", "x"}, `unknown command "lst"; did you mean arcp jobs ls?`},
 		{"unknown flag of a group", []string{"jobs", "--url", "x"}, "unknown flag: --url"},

@@ -59,9 +59,9 @@ func (b buildInfo) String() string {
 
 func newVersion(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: noArgs}
-	output := addOutput(cmd)
+	output := addDocumentOutput(cmd)
 	cmd.RunE = action(func(*cobra.Command, []string) error {
-		if err := a.setOutput(*output); err != nil {
+		if err := a.setOutput(output); err != nil {
 			return err
 		}
 		if a.json {
@@ -71,35 +71,4 @@ func newVersion(a *app) *cobra.Command {
 		return err
 	})
 	return cmd
-}
-
-// addOutput adds -o to a command.
-func addOutput(cmd *cobra.Command) *string {
-	return cmd.Flags().StringP("output", "o", "text", "text or json")
-}
-
-func (a *app) setOutput(format string) error {
-	if err := oneOf("output", format, "text", "json"); err != nil {
-		return &exitError{exitUsage, err}
-	}
-	a.json = format == "json"
-	return nil
-}
-
-// printOutcome prints the result of a command: v as JSON, or words as text.
-func (a *app) printOutcome(v any, words ...any) error {
-	if a.json {
-		return a.printJSON(v)
-	}
-	_, err := fmt.Fprintln(a.stdout, words...)
-	return err
-}
-
-func (a *app) printJSON(v any) error {
-	line, err := arcp.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode output: %w", err)
-	}
-	_, err = fmt.Fprintf(a.stdout, "%s\n", line)
-	return err
 }

@@ -69,10 +69,7 @@ func newWorkflowShow(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
-			return a.printJSON(view)
-		}
-		return view.print(a)
+		return a.printView(view.JobID, view, func() error { return view.print(a) })
 	})
 	return cmd
 }

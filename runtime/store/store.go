@@ -37,7 +37,7 @@ type Store interface {
 
 	// Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID),
 	// starting after a position, until fn returns false. With JobQuery.Live it reads
-	// no job that has ended.
+	// no job that has ended. With JobQuery.Newest the order is reversed.
 	Jobs(ctx context.Context, q JobQuery, fn func(Job) bool) error
 
 	// LiveJobs calls fn for every job that has not ended, of all principals, in the
@@ -250,6 +250,7 @@ type JobQuery struct {
 	CreatedAfter  time.Time  // exclusive
 	CreatedBefore time.Time  // exclusive
 	Live          bool       // only jobs that have not ended
+	Newest        bool       // reverse order, from the newest job; the position is the one to start before
 }
 
 // Stat describes a store.

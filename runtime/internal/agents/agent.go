@@ -52,6 +52,7 @@ type Agent struct {
 	Metadata     arcp.Raw       `json:"metadata,omitzero"` // an object
 	Status       Status         `json:"status"`
 	CurrentTask  string         `json:"current_task,omitzero"`
+	Running      int            `json:"running,omitzero"` // jobs that it executes; only in the answer of host.agents
 	Principal    string         `json:"principal"`
 	Session      arcp.SessionID `json:"session_id"` // its owner
 	RegisteredAt time.Time      `json:"registered_at"`

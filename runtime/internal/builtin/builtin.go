@@ -54,7 +54,15 @@ type Tools struct {
 	// concurrently.
 	Refresh func(ctx context.Context) error
 
+	Workers Workers
+
 	names map[string]bool
+}
+
+// Workers counts connected workers; see worker.Pool.
+type Workers interface {
+	ConnectedAgents(ref string) int
+	Running(principal, agentID string) int
 }
 
 // IsBuiltin reports whether name is the name of a built-in tool.
@@ -65,7 +73,8 @@ func (t *Tools) Register() error {
 	r := &registrar{registry: t.Registry, audit: t.Audit, names: make(map[string]bool),
 		callers: callers{store: t.Store, sessions: t.Sessions, auth: t.Auth, logger: t.Logger}}
 	for _, group := range []interface{ register(r *registrar) }{
-		&jobTools{engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, store: t.Store, changes: t.Changes, audit: t.Audit, logger: t.Logger},
+		&jobTools{engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, store: t.Store, vault: t.Vault, changes: t.Changes, audit: t.Audit,
+			logger: t.Logger},
 		&scheduleTools{engine: t.Engine},
 		&credentialTools{vault: t.Vault, changes: t.Changes, audit: t.Audit, logger: t.Logger},
 		&sessionTools{
@@ -83,8 +92,8 @@ func (t *Tools) Register() error {
 		&elevationTools{sessions: t.Sessions, audit: t.Audit},
 		&registryTools{sessions: t.Sessions, resources: t.Resources, cursors: t.Cursors, audit: t.Audit},
 		&catalogTools{registry: t.Registry, engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, cursors: t.Cursors, logger: t.Logger,
-			refresh: refresher{run: t.Refresh, slot: make(chan struct{}, 1)}},
-		&hostTools{agents: t.Agents, questions: t.Questions, cursors: t.Cursors},
+			workers: t.Workers, refresh: refresher{run: t.Refresh, slot: make(chan struct{}, 1)}},
+		&hostTools{agents: t.Agents, questions: t.Questions, workers: t.Workers, cursors: t.Cursors},
 	} {
 		group.register(r)
 	}

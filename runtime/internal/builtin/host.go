@@ -76,6 +76,7 @@ type hostEventPage struct {
 type hostTools struct {
 	agents    *agentservice.Service
 	questions *questions.Broker
+	workers   Workers
 	cursors   *paging.Cursors
 }
 
@@ -176,6 +177,7 @@ func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn)
 			from.Name, from.ID = after[:end], after[end+1:]
 		}
 		for _, a := range t.agents.WithConnections(t.agents.Store.Agents(caller.Principal)) {
+			a.Running = t.workers.Running(a.Principal, a.ID)
 			if agents.Compare(a, from) > 0 && !add(a.Name+"\x00"+a.ID, len(a.Capabilities)+len(a.Metadata), &a) {
 				break
 			}

@@ -1,13 +1,16 @@
 package builtin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/jobview"
@@ -38,6 +41,7 @@ type jobTools struct {
 	sessions *session.Directory
 	jobs     *jobview.Reader
 	store    store.Store
+	vault    *credential.Vault // nil: there are no secret values
 	changes  txn.Committer
 	audit    audit.Log
 	logger   zerolog.Logger
@@ -55,14 +59,49 @@ func (t *jobTools) get(ctx context.Context, caller *Caller, in jobsGetIn) (v arc
 		return v, refused
 	}
 	v = arcp.JobView{JobID: j.ID, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
-		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq}
+		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq, ParentJobID: j.Parent}
+	v.Arguments, v.ArgumentsState = t.arguments(&j)
+	v.Lease, v.LeaseConstraints, v.Budget = t.engine.LeaseOf(&j)
 	if !j.State.Terminal() {
 		v.Waiting = engine.WaitingOf(t.engine, j.ID)
 	} else {
 		v.EndedAt = j.EndedAt.UTC()
 		v.Outcome, err = t.jobs.Outcome(ctx, &j)
 	}
+	if err == nil {
+		err = t.addChildren(ctx, &v)
+	}
 	return v, err
+}
+
+// Bounds of a JobView (SPEC.md §7.3).
+const (
+	maxViewArguments = 256 << 10 // bytes
+	maxViewChildren  = 100
+)
+
+// arguments returns the arguments of a job for its view, without the values of credentials. Arguments of built-in
+// tools are omitted: they can have answers to questions and contents of artifacts.
+func (t *jobTools) arguments(j *store.Job) (arcp.Raw, arcp.ArgumentsState) {
+	name, _, _ := strings.Cut(j.Agent, "@")
+	if len(j.Arguments) > maxViewArguments || t.jobs.IsBuiltin(name) {
+		return nil, arcp.ArgumentsOmitted
+	}
+	if t.vault != nil {
+		if scrubbed := t.vault.Scrub(j.Arguments); !bytes.Equal(scrubbed, j.Arguments) {
+			return scrubbed, arcp.ArgumentsRedacted
+		}
+	}
+	return j.Arguments, ""
+}
+
+func (t *jobTools) addChildren(ctx context.Context, v *arcp.JobView) error {
+	children, more, err := engine.ChildJobs(ctx, t.store, v.JobID, maxViewChildren)
+	for i := range children {
+		v.Children = append(v.Children, arcp.JobChild{JobID: children[i].ID, Agent: children[i].Agent, Status: children[i].State})
+	}
+	v.MoreChildren = more
+	return err
 }
 
 // wait returns the job when it has ended, or at the timeout.

@@ -35,6 +35,7 @@ type catalogTools struct {
 	jobs     *jobview.Reader
 	cursors  *paging.Cursors
 	logger   zerolog.Logger
+	workers  Workers
 	refresh  refresher
 }
 
@@ -87,10 +88,14 @@ func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsLi
 
 func (t *catalogTools) list(_ context.Context, v engine.Viewer, in toolsListIn) (out arcp.ToolPage, err error) {
 	out.Generation = v.Catalog().Generation()
+	workers := t.workers
 	out.Page, err = listTools(t, v, "tools", &in, false, func(l *catalog.Listed) (arcp.ToolEntry, int) {
 		t := l.Tool
 		e := arcp.ToolEntry{Name: l.Agent.Name, Version: t.Version, Versions: l.Agent.Versions, Description: t.Description,
 			SideEffect: string(t.SideEffect), Source: string(t.Source), Approval: policyText(t), MinTrust: t.MinTrust}
+		if t.Source == tool.SourceWorker {
+			e.Workers = new(uint32(workers.ConnectedAgents(t.Ref())))
+		}
 		return e, len(e.Name) + len(e.Description) + len(e.Approval)
 	})
 	return out, err

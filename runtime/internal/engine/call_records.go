@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/digest"
 	"github.com/arcpd/arcpd/runtime/internal/job"
-	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -353,21 +351,13 @@ func (l *callLister) awaitsApproval(id arcp.JobID) bool {
 
 // children lists the last attempts of the children of a job.
 func (l *callLister) children(row *store.Job) error {
-	var bad error
-	var list []family.Entry
-	err := l.e.cfg.Store.Records(l.ctx, childrenPrefix(row.ID), "", func(rec store.Record) bool {
-		var k family.Entry
-		bad = arcp.Unmarshal(rec.Value, &k)
-		list = append(list, k)
-		return bad == nil
-	})
-	slices.SortFunc(list, func(a, b family.Entry) int { return cmp.Compare(a.N, b.N) })
-	for i := 0; i < len(list) && err == nil && bad == nil && !l.done; i++ {
+	list, err := childEntries(l.ctx, l.e.cfg.Store, row.ID)
+	for i := 0; i < len(list) && err == nil && !l.done; i++ {
 		if position := fmt.Sprintf("2/%08d", list[i].N); l.includes(position) {
 			err = l.child(position, list[i].Job)
 		}
 	}
-	return errors.Join(err, bad)
+	return err
 }
 
 func (l *callLister) child(position string, id arcp.JobID) error {

@@ -119,6 +119,30 @@ func (f *fixture) wantPage(why string, ids []arcp.JobID, next string, want ...ar
 	}
 }
 
+// The newest jobs of many are listed without a look at the others.
+func TestListOfNewestJobsReadsOnlyThem(t *testing.T) {
+	f := newFixture(t)
+	var want []arcp.JobID
+	for range 2_000 {
+		want = append(want, f.submit(arcp.StateCompleted))
+	}
+	f.commit()
+	slices.Reverse(want)
+	request := &arcp.SessionListJobsPayload{Limit: new(uint32(50)), Order: arcp.NewestFirst}
+	form := PageForm{Status: func(j *store.Job) string { return string(j.State) }}
+	page, err := f.Page(t.Context(), &approval.Actor{Principal: "alice"}, request, form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []arcp.JobID
+	for _, j := range page.Jobs {
+		got = append(got, j.JobID)
+	}
+	if !slices.Equal(got, want[:50]) || !slices.Equal(f.st.rows, []int{51}) || page.Order != arcp.NewestFirst {
+		t.Errorf("the list has %v, order %q, and read %v jobs, want the newest 50", got, page.Order, f.st.rows)
+	}
+}
+
 // A list of running jobs reads none of the jobs that have ended.
 func TestListOfLiveJobsReadsNoEndedJob(t *testing.T) {
 	f := newFixture(t)

@@ -99,11 +99,15 @@ func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.Sessi
 // calls of built-in tools are omitted.
 func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload,
 	form PageForm) (*arcp.SessionJobsPayload, *arcp.Error) {
+	if p.Order != "" && !slices.Contains(arcp.JobOrders, p.Order) {
+		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "order: %q is none of %s, %s", clip.Text(string(p.Order), 64), arcp.OldestFirst, arcp.NewestFirst)
+	}
 	var filter arcp.JobFilter
 	if p.Filter != nil {
 		filter = *p.Filter
 	}
-	request := paging.Request{Scope: cursorScope(principal, &filter), Cursor: p.Cursor, MaxBytes: form.MaxBytes}
+	newest := p.Order == arcp.NewestFirst
+	request := paging.Request{Scope: cursorScope(principal, &filter, newest), Cursor: p.Cursor, MaxBytes: form.MaxBytes}
 	if p.Limit != nil {
 		request.Limit = int(min(*p.Limit, maxPage))
 	}
@@ -116,15 +120,15 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 			AfterTime:     at,
 			AfterID:       arcp.JobID(id),
 			Live:          !selectsEnded(&filter),
+			Newest:        newest,
 		}
 		return r.Store.Jobs(ctx, q, func(j store.Job) bool {
 			key := paging.TimeKey(j.CreatedAt, string(j.ID))
 			if !r.selects(&filter, &j) || foreign && r.isBuiltin(&j) {
 				return add(key, 0, nil)
 			}
-			lease, _, _ := r.Engine.LeaseOf(&j)
-			return add(key, len(lease)+jobEntryBytes, &arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: form.Status(&j),
-				Lease: lease, ParentJobID: j.Parent, CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq})
+			entry := r.entry(&j, form)
+			return add(key, len(entry.Lease)+jobEntryBytes, entry)
 		})
 	})
 	if _, ok := errors.AsType[*arcp.Error](err); ok {
@@ -136,11 +140,21 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 		}
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
 	}
-	list := &arcp.SessionJobsPayload{Jobs: page.Items}
+	list := &arcp.SessionJobsPayload{Jobs: page.Items, Order: p.Order}
 	if page.NextCursor != "" {
 		list.NextCursor = &page.NextCursor
 	}
 	return list, nil
+}
+
+func (r *Reader) entry(j *store.Job, form PageForm) *arcp.JobEntry {
+	lease, _, _ := r.Engine.LeaseOf(j)
+	e := &arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: form.Status(j), Lease: lease, ParentJobID: j.Parent,
+		CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq, SessionID: j.Session}
+	if j.State.Terminal() {
+		e.EndedAt = j.EndedAt.UTC()
+	}
+	return e
 }
 
 // nonEmptyPage returns the first page that has a job, or the last page. One call of rows reads at
@@ -209,13 +223,17 @@ func (r *Reader) selects(f *arcp.JobFilter, j *store.Job) bool {
 	return slices.ContainsFunc(f.Status, func(status string) bool { return hasStatus(j, status) })
 }
 
-// cursorScope returns the scope of the cursors of a list: its principal and its filter.
-func cursorScope(principal string, f *arcp.JobFilter) string {
+// cursorScope returns the scope of the cursors of a list: its principal, its filter and its order.
+func cursorScope(principal string, f *arcp.JobFilter, newest bool) string {
 	raw, err := arcp.Marshal(f)
 	if err != nil { // strings and times
 		panic("jobview: " + err.Error())
 	}
-	return "jobs\x00" + principal + "\x00" + string(raw)
+	list := "jobs"
+	if newest {
+		list = "newest jobs"
+	}
+	return list + "\x00" + principal + "\x00" + string(raw)
 }
 
 // Outcome returns the payload of a job's terminal event.

@@ -84,10 +84,13 @@ func (l *list) after(at time.Time, id arcp.JobID) int {
 // pageJobs is how many rows are copied under the lock at once.
 const pageJobs = 64
 
-// Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID).
+// Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID), or in reverse.
 func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) bool) error {
 	list := func() *list { return s.lists[q.Principal].of(&q) }
-	return s.eachJob(ctx, list, newPosition(&q), q.CreatedBefore, fn)
+	if q.Newest {
+		return s.eachJob(ctx, list, newestPage(&q), fn)
+	}
+	return s.eachJob(ctx, list, (&forwardPage{newPosition(&q), q.CreatedBefore}).next, fn)
 }
 
 // EndedJobs calls fn for the jobs that ended before a time, the first ended first.
@@ -95,16 +98,18 @@ func (s *Store) EndedJobs(ctx context.Context, before time.Time, fn func(store.J
 	if before.IsZero() {
 		return s.checkOpen()
 	}
-	return s.eachJob(ctx, func() *list { return &s.ended }, position{}, before, fn)
+	return s.eachJob(ctx, func() *list { return &s.ended }, (&forwardPage{before: before}).next, fn)
 }
 
-// eachJob calls fn for the jobs of a list from a position on and, if before is not zero,
-// before a time. list is called with the lock held.
-func (s *Store) eachJob(ctx context.Context, list func() *list, p position, before time.Time, fn func(store.Job) bool) error {
+// appendPage appends the rows of the next page of a list, which may be nil.
+type appendPage func(page []row, l *list) []row
+
+// eachJob calls fn for the jobs of the pages of a list. list is called with the lock held.
+func (s *Store) eachJob(ctx context.Context, list func() *list, next appendPage, fn func(store.Job) bool) error {
 	var page []row
 	for {
 		var err error
-		if page, err = s.page(page[:0], list, &p, before); err != nil || len(page) == 0 {
+		if page, err = s.page(page[:0], list, next); err != nil || len(page) == 0 {
 			return err
 		}
 		for i := range page {
@@ -151,24 +156,57 @@ func (p *position) index(l *list) int {
 	return l.after(p.at, p.id)
 }
 
-func (s *Store) page(page []row, list func() *list, p *position, before time.Time) ([]row, error) {
+func (s *Store) page(page []row, list func() *list, next appendPage) ([]row, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.broken != nil {
 		return nil, s.broken
 	}
-	l := list()
-	if l == nil {
-		return nil, nil
+	if l := list(); l != nil {
+		page = next(page, l)
 	}
-	rest := l.entries[p.index(l):]
+	return page, nil
+}
+
+// forwardPage reads a list in its order, from a position on and, if before is not zero, before a time.
+type forwardPage struct {
+	position position
+	before   time.Time
+}
+
+func (f *forwardPage) next(page []row, l *list) []row {
+	rest := l.entries[f.position.index(l):]
 	for i := range rest[:min(len(rest), pageJobs)] {
 		e := &rest[i]
-		if !before.IsZero() && !e.at.Before(before) {
+		if !f.before.IsZero() && !e.at.Before(f.before) {
 			break
 		}
 		page = append(page, e.job.copyRow())
-		*p = position{at: e.at, id: e.job.id, set: true}
+		f.position = position{at: e.at, id: e.job.id, set: true}
 	}
-	return page, nil
+	return page
+}
+
+// newestPage returns a function that reads a list in reverse, before the position of a query.
+func newestPage(q *store.JobQuery) appendPage {
+	at, id := q.AfterTime, q.AfterID
+	fromEnd := at.IsZero() && id == ""
+	if !q.CreatedBefore.IsZero() && (fromEnd || q.CreatedBefore.Compare(at) <= 0) {
+		at, id, fromEnd = q.CreatedBefore, "", false
+	}
+	return func(page []row, l *list) []row {
+		end := len(l.entries)
+		if !fromEnd {
+			end, _ = l.search(at, id)
+		}
+		for i := end - 1; i >= 0 && len(page) < pageJobs; i-- {
+			e := &l.entries[i]
+			if !q.CreatedAfter.IsZero() && !e.at.After(q.CreatedAfter) {
+				break
+			}
+			page = append(page, e.job.copyRow())
+			at, id, fromEnd = e.at, e.job.id, false
+		}
+		return page
+	}
 }

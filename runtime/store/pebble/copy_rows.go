@@ -207,12 +207,12 @@ func (x *rowChecker) meta(key, v []byte) error {
 func (x *rowChecker) references(ctx context.Context) {
 	s := x.c.s
 	for _, name := range []string{tLive, tJob} {
-		err := s.eachJob(ctx, table(name), len(name), func(store.Job) bool { return true })
+		err := s.eachJob(ctx, keyRange{bounds: table(name)}, len(name), func(store.Job) bool { return true })
 		if err != nil && ctx.Err() == nil {
 			x.report(err)
 		}
 	}
-	err := s.eachJob(ctx, table(tEnded), len(tEnded)+timeKeyLen, func(store.Job) bool { return true })
+	err := s.eachJob(ctx, keyRange{bounds: table(tEnded)}, len(tEnded)+timeKeyLen, func(store.Job) bool { return true })
 	if err == nil {
 		err = s.Sessions(ctx, func(store.Session) bool { return true })
 	}

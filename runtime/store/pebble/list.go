@@ -12,30 +12,52 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/codec"
 )
 
-// Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID). Minted ids come
-// before other ids of the same time.
+// keyRange is a range of keys, and the direction in which they are read.
+type keyRange struct {
+	bounds *pdb.IterOptions
+	newest bool // from the last key on, in reverse
+}
+
+// first moves an iterator to the first key that is read, and next to the following one.
+func (r keyRange) first(it *pdb.Iterator) bool {
+	if r.newest {
+		return it.Last()
+	}
+	return it.First()
+}
+
+func (r keyRange) next(it *pdb.Iterator) bool {
+	if r.newest {
+		return it.Prev()
+	}
+	return it.Next()
+}
+
+// Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID), or in reverse. Minted ids
+// come before other ids of the same time.
 func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) bool) error {
 	prefix := principalKey(nil, tIndex, q.Principal)
 	each := s.eachJob
 	if q.Live {
 		each = s.eachLiveJob
 	}
-	return each(ctx, bounds(prefix, &q), len(prefix)+timeKeyLen, fn)
+	return each(ctx, keyRange{bounds(prefix, &q), q.Newest}, len(prefix)+timeKeyLen, fn)
 }
 
 // EndedJobs calls fn for the jobs that ended before a time, the first ended first.
 func (s *Store) EndedJobs(ctx context.Context, before time.Time, fn func(store.Job) bool) error {
 	bounds := &pdb.IterOptions{LowerBound: []byte(tEnded), UpperBound: appendTimeKey([]byte(tEnded), before)}
-	return s.eachJob(ctx, bounds, len(tEnded)+timeKeyLen, fn)
+	return s.eachJob(ctx, keyRange{bounds: bounds}, len(tEnded)+timeKeyLen, fn)
 }
 
 // bounds returns the part of the index that a query selects.
 func bounds(prefix []byte, q *store.JobQuery) *pdb.IterOptions {
 	o := &pdb.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}
-	if !q.AfterTime.IsZero() || q.AfterID != "" {
-		o.LowerBound = appendTimeKey(prefix[:len(prefix):len(prefix)], q.AfterTime)
+	position := !q.AfterTime.IsZero() || q.AfterID != ""
+	if position && !q.Newest {
+		o.LowerBound = positionKey(prefix, q)
 		if q.AfterID != "" {
-			o.LowerBound = append(codec.AppendKeyID(o.LowerBound, arcp.JobPrefix, q.AfterID), 0)
+			o.LowerBound = append(o.LowerBound, 0)
 		}
 	}
 	if !q.CreatedAfter.IsZero() {
@@ -47,16 +69,30 @@ func bounds(prefix []byte, q *store.JobQuery) *pdb.IterOptions {
 	if !q.CreatedBefore.IsZero() {
 		o.UpperBound = appendTimeKey(prefix[:len(prefix):len(prefix)], q.CreatedBefore)
 	}
+	if position && q.Newest {
+		if key := positionKey(prefix, q); string(key) < string(o.UpperBound) {
+			o.UpperBound = key
+		}
+	}
 	if string(o.LowerBound) > string(o.UpperBound) {
 		o.UpperBound = o.LowerBound
 	}
 	return o
 }
 
+// positionKey returns the key of the position of a query.
+func positionKey(prefix []byte, q *store.JobQuery) []byte {
+	key := appendTimeKey(prefix[:len(prefix):len(prefix)], q.AfterTime)
+	if q.AfterID != "" {
+		key = codec.AppendKeyID(key, arcp.JobPrefix, q.AfterID)
+	}
+	return key
+}
+
 // LiveJobs calls fn for every job that has not ended, in the order of their ids, minted ids
 // first.
 func (s *Store) LiveJobs(ctx context.Context, fn func(store.Job) bool) error {
-	return s.eachJob(ctx, table(tLive), len(tLive), fn)
+	return s.eachJob(ctx, keyRange{bounds: table(tLive)}, len(tLive), fn)
 }
 
 // table returns the bounds of a table.
@@ -64,15 +100,15 @@ func table(name string) *pdb.IterOptions {
 	return &pdb.IterOptions{LowerBound: []byte(name), UpperBound: after([]byte(name))}
 }
 
-// eachJob calls fn for the jobs of the keys within bounds. A job's id begins after a
-// number of bytes.
-func (s *Store) eachJob(ctx context.Context, bounds *pdb.IterOptions, n int, fn func(store.Job) bool) error {
-	it, rows, err := s.viewPair(bounds)
+// eachJob calls fn for the jobs of the keys of a range. A job's id begins after a number of
+// bytes.
+func (s *Store) eachJob(ctx context.Context, r keyRange, n int, fn func(store.Job) bool) error {
+	it, rows, err := s.viewPair(r.bounds)
 	if err != nil {
 		return err
 	}
 	defer s.release(rows, it)
-	for ok := it.First(); ok; ok = it.Next() {
+	for ok := r.first(it); ok; ok = r.next(it) {
 		name, err := parseAfter(n, it.Key())
 		if err != nil {
 			return err

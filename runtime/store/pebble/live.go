@@ -41,6 +41,7 @@ func (x *liveIndex) apply(changes []*sequence.JobChange) {
 // liveRows.
 type livePage struct {
 	from, end string
+	newest    bool // from the last key on, in reverse
 	keys      []string
 }
 
@@ -50,6 +51,10 @@ const liveRows = 64
 // next reads the page behind the last key.
 func (p *livePage) next(x *liveIndex) {
 	p.keys = p.keys[:0]
+	if p.newest {
+		p.nextNewest(x)
+		return
+	}
 	for key := range x.keys.From(p.from) {
 		if key >= p.end || len(p.keys) == liveRows {
 			return
@@ -59,10 +64,21 @@ func (p *livePage) next(x *liveIndex) {
 	}
 }
 
-// eachLiveJob calls fn for the live jobs whose keys are within bounds. A job's id begins
+// nextNewest reads the page before the first key of the last page.
+func (p *livePage) nextNewest(x *liveIndex) {
+	for key := range x.keys.Before(p.end) {
+		if key < p.from || len(p.keys) == liveRows {
+			return
+		}
+		p.keys = append(p.keys, key)
+		p.end = key
+	}
+}
+
+// eachLiveJob calls fn for the live jobs whose keys are within a range. A job's id begins
 // after a number of bytes.
-func (s *Store) eachLiveJob(ctx context.Context, bounds *pdb.IterOptions, n int, fn func(store.Job) bool) error {
-	p := livePage{from: string(bounds.LowerBound), end: string(bounds.UpperBound)}
+func (s *Store) eachLiveJob(ctx context.Context, r keyRange, n int, fn func(store.Job) bool) error {
+	p := livePage{from: string(r.bounds.LowerBound), end: string(r.bounds.UpperBound), newest: r.newest}
 	for {
 		if more, err := s.eachOfPage(ctx, &p, n, fn); err != nil || !more {
 			return err

@@ -321,6 +321,36 @@ func testPagesNeitherRepeatNorSkipJobs(t *testing.T, open Open) {
 	}
 }
 
+// testNewestJobsAreListedFirst checks that the reverse order has the same jobs, and that its pages
+// neither repeat nor skip jobs while jobs are added.
+func testNewestJobsAreListedFirst(t *testing.T, open Open) {
+	d := openEmpty(t, open)
+	want := listed(d)
+	slices.Reverse(want)
+	for _, size := range []int{1, 7, 64, 1000} {
+		var got []arcp.JobID
+		q := store.JobQuery{Principal: "ann", Newest: true}
+		for page := ids(d, q, size); len(page) > 0; page = ids(d, q, size) {
+			got = append(got, page...)
+			j := d.job(page[len(page)-1])
+			q.AfterTime, q.AfterID = j.CreatedAt, j.ID
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("pages of %d (-want +got):\n%s", size, diff)
+		}
+		late := arcp.NewJobID()
+		d.created(late, "ann", t0.Add(time.Hour))
+		if page := ids(d, q, size); len(page) > 0 {
+			t.Errorf("a job submitted meanwhile is on a later page: %v", page)
+		}
+		d.finish(late)
+		d.do(store.NewWrite(&store.DeleteJob{Job: late}))
+	}
+	if got := ids(d, store.JobQuery{Principal: "nobody", Newest: true}, 0); len(got) != 0 {
+		t.Errorf("nobody has %d jobs", len(got))
+	}
+}
+
 func testFiltersSelectJobsByTime(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	all := listed(d)
@@ -336,12 +366,23 @@ func testFiltersSelectJobsByTime(t *testing.T, open Open) {
 		{"a time", store.JobQuery{AfterTime: t0}, all[1:]},
 		{"position past filter", store.JobQuery{CreatedAfter: t0.Add(-1), AfterTime: t0, AfterID: all[149]}, all[150:]},
 		{"position before filter", store.JobQuery{CreatedAfter: t0, AfterTime: t0.Add(-1), AfterID: first}, []arcp.JobID{last}},
+		{"newest of a time", store.JobQuery{AfterTime: t0, Newest: true}, all[:1]},
+		{"newest before a position within a filter", store.JobQuery{CreatedAfter: t0.Add(-1), AfterTime: t0, AfterID: all[2], Newest: true}, all[1:2]},
+		{"newest before a position past the filter", store.JobQuery{CreatedBefore: t0, AfterTime: t0.Add(1), AfterID: last, Newest: true}, all[:1]},
 		{"nothing", store.JobQuery{CreatedAfter: t0.Add(time.Hour)}, nil},
 		{"contradiction", store.JobQuery{CreatedAfter: t0, CreatedBefore: t0.Add(-1)}, nil},
 	} {
 		c.q.Principal = "ann"
 		if diff := cmp.Diff(c.want, ids(d, c.q, 0)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+		if c.q.AfterTime.IsZero() { // a position is of one direction
+			c.q.Newest = true
+			got := ids(d, c.q, 0)
+			slices.Reverse(got)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s, newest first (-want +got):\n%s", c.name, diff)
+			}
 		}
 	}
 }

@@ -112,6 +112,7 @@ func (s *liveScript) compare() {
 		last := rapid.SampledFrom(s.jobs).Draw(s.t, "last")
 		q.AfterTime, q.AfterID = last.CreatedAt, last.ID
 	}
+	q.Newest = rapid.Bool().Draw(s.t, "newest")
 	limit := rapid.SampledFrom([]int{0, 1, 3, 64, 100}).Draw(s.t, "limit")
 	if diff := cmp.Diff(s.selected(&q, limit), ids(s.d, q, limit)); diff != "" {
 		s.t.Fatalf("%+v (-want +got):\n%s", q, diff)
@@ -127,8 +128,14 @@ func (s *liveScript) selected(q *store.JobQuery, limit int) (out []arcp.JobID) {
 		return strings.Compare(string(a.ID), string(b.ID))
 	}
 	position := store.Job{CreatedAt: q.AfterTime, ID: q.AfterID}
-	for _, j := range slices.SortedFunc(slices.Values(s.jobs), order) {
-		if j.Principal == q.Principal && !j.State.Terminal() && order(j, position) > 0 && j.CreatedAt.After(q.CreatedAfter) &&
+	sorted := slices.SortedFunc(slices.Values(s.jobs), order)
+	behind := func(j store.Job) bool { return order(j, position) > 0 }
+	if q.Newest {
+		slices.Reverse(sorted)
+		behind = func(j store.Job) bool { return q.AfterID == "" || order(j, position) < 0 }
+	}
+	for _, j := range sorted {
+		if j.Principal == q.Principal && !j.State.Terminal() && behind(j) && j.CreatedAt.After(q.CreatedAfter) &&
 			(q.CreatedBefore.IsZero() || j.CreatedAt.Before(q.CreatedBefore)) && (limit == 0 || len(out) < limit) {
 			out = append(out, j.ID)
 		}

@@ -53,6 +53,7 @@ var tests = []struct {
 	{"OneOfManyEndsHappens", false, testOneOfManyEndsHappens},
 	{"IdempotencyKeySubmitsOneJob", false, testIdempotencyKeySubmitsOneJob},
 	{"PagesNeitherRepeatNorSkipJobs", false, testPagesNeitherRepeatNorSkipJobs},
+	{"NewestJobsAreListedFirst", false, testNewestJobsAreListedFirst},
 	{"FiltersSelectJobsByTime", false, testFiltersSelectJobsByTime},
 	{"LiveJobsHaveNotEnded", false, testLiveJobsHaveNotEnded},
 	{"LiveQueryEqualsASlice", false, testLiveQueryEqualsASlice},

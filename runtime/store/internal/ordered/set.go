@@ -50,6 +50,23 @@ func (s *Set) Remove(x string) {
 	}
 }
 
+// Before yields the strings that are less than x, in reverse order.
+func (s *Set) Before(x string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if len(s.pieces) == 0 {
+			return
+		}
+		for i := s.piece(x); i >= 0; i-- {
+			k, _ := slices.BinarySearch(s.pieces[i], x)
+			for _, y := range slices.Backward(s.pieces[i][:k]) {
+				if !yield(y) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // From yields the strings that are not less than x, in order.
 func (s *Set) From(x string) iter.Seq[string] {
 	return func(yield func(string) bool) {

@@ -33,6 +33,11 @@ func TestSetEqualsASortedSlice(t *testing.T) {
 			if got := slices.Collect(set.From(from)); !slices.Equal(got, want[k:]) {
 				t.Fatalf("from %s: %d strings, want %d: %q", from, len(got), len(want)-k, got)
 			}
+			before := slices.Clone(want[:k])
+			slices.Reverse(before)
+			if got := slices.Collect(set.Before(from)); !slices.Equal(got, before) {
+				t.Fatalf("before %s: %d strings, want %d: %q", from, len(got), k, got)
+			}
 		}
 	})
 }

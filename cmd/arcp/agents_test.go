@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"regexp"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// A worker is listed with its tools, its jobs and its connection, also after it has lost it.
+func TestWorkersAreListed(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	wantOutcome(t, "none", p.cli("workers", "ls"), exitOK, "WORKER", "")
+	c, err := client.Dial(t.Context(), p.url, client.Options{Auth: client.Auth{Token: "secret"},
+		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{arcp.FeatureExecutes: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	wait := func(ctx context.Context, _ *client.WorkerCall) (any, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Work(t.Context(), client.WorkerConfig{ID: "kid", Concurrency: 4, Tools: []client.WorkerTool{{Ref: "py.rev@1.0.0", Handle: wait}}})
+	}()
+	until(t, "the worker is registered", func() bool { return p.cli("workers", "ls", "-o", "name").stdout == "kid\n" })
+	p.detach("py.rev", `{}`)
+	p.untilRunning(1)
+	want := func(why, pattern string, args ...string) {
+		t.Helper()
+		if o := p.cli(args...); o.code != exitOK || !regexp.MustCompile(pattern).MatchString(o.stdout) {
+			t.Errorf("%s: got %v\nwant %s", why, o, pattern)
+		}
+	}
+	want("a connected worker", `\nkid +\S+ +py\.rev@1\.0\.0 +connected +\d+m?s +now +1 of 4\n`, "workers", "ls")
+	want("an agent", `\nkid +\S+ +\S+ +\w+ +\d+m?s +now +1 of 4 +-\n`, "agents", "ls")
+	want("its tool", `\npy\.rev +1\.0\.0 +\w+ +worker +1 `, "tools", "ls")
+	c.Abort()
+	<-ended
+	until(t, "the session has no connection", func() bool {
+		return regexp.MustCompile(`\nkid .* detached +- +\d+s ago `).MatchString(p.cli("workers", "ls").stdout)
+	})
+	want("a tool without a connected worker", `\npy\.rev +1\.0\.0 +\w+ +worker +0 `, "tools", "ls")
+	want("an agent without a connection", `\nkid .* disconnected `, "agents", "ls")
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// completionTimeout bounds the completion of a word. Without an answer there are no suggestions.
+const completionTimeout = time.Second
+
+// completeWords completes the value of a flag with words.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	setCompletion(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func setCompletion(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil { // the flag does not exist, or is completed twice
+		panic("complete --" + flag + ": " + err.Error())
+	}
+}
+
+// suggest returns words, each with a description after a tab.
+type suggest func(ctx context.Context, c *client.Client, prefix string) ([]string, error)
+
+// completeFrom completes a word with suggestions of the runtime. Errors suggest nothing.
+func (a *app) completeFrom(tg *target, words suggest) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		if tg.resolve(a) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		c, err := tg.dial(ctx, a)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer func() { _ = c.CloseWith(ctx, client.CloseParams{Reason: "done", Forget: true}) }() // the suggestions are read
+		list, err := words(ctx, c, prefix)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return slices.DeleteFunc(list, func(word string) bool {
+			name, _, _ := strings.Cut(word, "\t")
+			return !strings.HasPrefix(name, prefix) || slices.Contains(args, name)
+		}), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// firstOnly completes only the first argument.
+func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault // for example a file
+		}
+		return complete(cmd, args, prefix)
+	}
+}
+
+// completeTools completes the first argument with the name of a tool. Tools of the runtime itself are suggested
+// for a name that begins as theirs.
+func (a *app) completeTools(tg *target) cobra.CompletionFunc {
+	return firstOnly(a.completeFrom(tg, toolNames))
+}
+
+func toolNames(ctx context.Context, c *client.Client, prefix string) (words []string, err error) {
+	page, err := ask[arcp.ToolPage](ctx, c, "tools.list", map[string]any{"limit": maxRows, "prefix": prefix})
+	for i := range page.Items {
+		if t := &page.Items[i]; prefix != "" || t.Source != sourceBuiltin {
+			words = append(words, suggestion(t.Name, t.Description))
+		}
+	}
+	return words, err
+}
+
+// suggestion is a word with a description.
+func suggestion(word, description string) string {
+	return oneLine(word) + "\t" + oneLine(description)
+}
+
+// liveJob and endedJob select the jobs that a command is for.
+func liveJob(j *arcp.JobEntry) bool  { return !endedJob(j) }
+func endedJob(j *arcp.JobEntry) bool { return arcp.JobState(j.Status).Terminal() }
+
+// completeJobs completes an argument with the id of one of the newest jobs for which all conditions are true.
+func (a *app) completeJobs(tg *target, conditions ...func(*arcp.JobEntry) bool) cobra.CompletionFunc {
+	return a.completeFrom(tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {
+		page, err := c.ListJobs(ctx, client.ListJobsParams{Limit: maxRows, Order: arcp.NewestFirst})
+		if page.Order != arcp.NewestFirst {
+			slices.Reverse(page.Jobs)
+		}
+		for i := range page.Jobs {
+			j := &page.Jobs[i]
+			if slices.ContainsFunc(conditions, func(is func(*arcp.JobEntry) bool) bool { return !is(j) }) {
+				continue
+			}
+			words = append(words, suggestion(string(j.JobID), j.Agent+" "+j.Status+", "+age(time.Since(j.CreatedAt))+" old"))
+		}
+		return words, err
+	})
+}
+
+// completeSessions completes a value with the id of a session.
+func (a *app) completeSessions(tg *target) cobra.CompletionFunc {
+	return a.completeFrom(tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {
+		page, err := ask[arcp.Page[arcp.SessionView]](ctx, c, "sessions.list", map[string]any{"limit": maxRows})
+		for i := range page.Items {
+			s := &page.Items[i]
+			words = append(words, suggestion(string(s.SessionID), s.Principal+" "+s.ClientKind+" "+s.State))
+		}
+		return words, err
+	})
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The shell completes names of tools and ids of jobs, and nothing without a runtime.
+func TestWordsAreCompleted(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	ended, live := p.detach("demo.echo", `{}`), p.detach("demo.sleep", `{"ms":3600000}`)
+	p.cli("jobs", "wait", ended)
+	complete := func(args ...string) string {
+		t.Helper()
+		words := 2 // of the command
+		if args[0] == "invoke" {
+			words = 1
+		}
+		line := slices.Concat([]string{"__complete"}, args[:words], []string{"--url", p.url, "--token", "secret"}, args[words:])
+		o := cli(t, line...)
+		if o.code != exitOK {
+			t.Errorf("%s: %v", strings.Join(args, " "), o)
+		}
+		return o.stdout
+	}
+	for _, c := range []struct {
+		args           []string
+		want, unwanted string
+	}{
+		{[]string{"invoke", "demo.e"}, "demo.echo\t", "demo.sleep"},
+		{[]string{"invoke", ""}, "demo.echo\t", "jobs.get"},
+		{[]string{"invoke", "jobs.g"}, "jobs.get\t", "jobs.wait"},
+		{[]string{"tools", "describe", "demo.sl"}, "demo.sleep\t", "demo.echo"},
+		{[]string{"jobs", "show", "job_"}, ended + "\tdemo.echo@1.0.0 completed", "demo.echo\t"},
+		{[]string{"jobs", "cancel", ""}, live, ended},
+		{[]string{"jobs", "rm", ""}, ended, live},
+		{[]string{"jobs", "cancel", live, ""}, ":4", live},
+		{[]string{"jobs", "ls", "--status", ""}, "running\n", "demo"},
+		{[]string{"jobs", "ls", "--tool", "demo.e"}, "demo.echo\t", "demo.sleep"},
+		{[]string{"jobs", "ls", "--session", "sess_"}, "sess_", "job_"},
+		{[]string{"jobs", "ls", "-o", ""}, "jsonl\n", "xml"},
+		{[]string{"jobs", "ls", "--dialect", ""}, "draft\n", "job_"},
+		{[]string{"tools", "ls", "--source", ""}, "worker\n", "job_"},
+	} {
+		if got := complete(c.args...); !strings.Contains(got, c.want) || strings.Contains(got, c.unwanted) {
+			t.Errorf("%q completes to\n%s\nwant %q and no %q", c.args, got, c.want, c.unwanted)
+		}
+	}
+	o := cli(t, "__complete", "invoke", "--url", unixURL("/nowhere"), "demo")
+	if o.code != exitOK || o.stdout != ":4\n" {
+		t.Errorf("without a runtime: %v", o)
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+func newJobsShow(a *app) *cobra.Command {
+	var events int
+	cmd := &cobra.Command{
+		Use:   "show JOB",
+		Short: "Show a job: its arguments, state, children, last events and outcome",
+		Args:  argsBetween(1, 1),
+	}
+	t := addTarget(cmd)
+	cmd.ValidArgsFunction = a.completeJobs(t)
+	cmd.Flags().IntVar(&events, "events", 10, "number of the last events to show, at most 1000")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if events < 0 || events > 1000 {
+			return usagef("--events %d: give 0 to 1000", events)
+		}
+		return nil
+	}
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
+		raw, err := getJob(ctx, c, arcp.JobID(args[0]))
+		if err != nil || a.format == formatName {
+			return errorOr(err, func() error { return a.printName(args[0]) })
+		}
+		var j arcp.JobView
+		if err := arcp.Unmarshal(raw, &j); err != nil {
+			return fmt.Errorf("read the job: %w", err)
+		}
+		last, err := lastEvents(ctx, c, &j, events)
+		if err != nil {
+			fmt.Fprintf(a.stderr, "arcp: the events of %s cannot be read: %s\n", j.JobID, readable(err))
+		}
+		if a.json {
+			return a.printRaw(withEvents(raw, last))
+		}
+		return a.printJob(&j, last)
+	})
+	return cmd
+}
+
+// errorOr returns an error, or calls do if there is none.
+func errorOr(err error, do func() error) error {
+	if err != nil {
+		return err
+	}
+	return do()
+}
+
+// withEvents adds the member events to a JSON object with members.
+func withEvents(raw arcp.Raw, events []arcp.Envelope) []byte {
+	if len(events) == 0 {
+		return raw
+	}
+	out := append([]byte{}, raw[:len(raw)-1]...)
+	for i := range events {
+		sep := ","
+		if i == 0 {
+			sep = `,"events":[`
+		}
+		out = events[i].Append(append(out, sep...))
+	}
+	return append(out, "]}"...)
+}
+
+// recentNumbers is how many numbers of the submitting session are looked at for each event. Events of other
+// jobs of the session are among them.
+const recentNumbers = 8
+
+// lastEvents reads the last events of a job, at most n.
+func lastEvents(ctx context.Context, c *client.Client, j *arcp.JobView, n int) ([]arcp.Envelope, error) {
+	if n == 0 || j.LastEventSeq == 0 {
+		return nil, nil
+	}
+	if recent := uint64(n * recentNumbers); j.LastEventSeq > recent {
+		after := j.LastEventSeq - recent
+		if events, err := readEvents(ctx, c, j, n, &after); err == nil && len(events) == n {
+			return events, nil
+		}
+	}
+	return readEvents(ctx, c, j, n, nil)
+}
+
+// readEvents reads the events of a job after a number; nil: all. It returns the last ones, at most n.
+func readEvents(ctx context.Context, c *client.Client, j *arcp.JobView, n int, after *uint64) (last []arcp.Envelope, err error) {
+	job, err := c.SubscribeJob(ctx, client.SubscribeJobParams{JobID: j.JobID, After: after, History: true})
+	if err != nil {
+		return nil, err
+	}
+	for env, err := range job.Events(ctx) {
+		if err != nil {
+			return last, err
+		}
+		if last = append(last, env); len(last) > n {
+			last = last[1:]
+		}
+		if !j.Status.Terminal() && eventNumber(&env) >= j.LastEventSeq {
+			break
+		}
+	}
+	return last, nil
+}
+
+// printJob prints a job as text.
+func (a *app) printJob(j *arcp.JobView, events []arcp.Envelope) error {
+	err := printProperties(a.stdout, func(fact func(string, any)) {
+		fact("job", j.JobID)
+		fact("tool", j.Agent)
+		fact("status", j.Status)
+		timeFacts(j, fact)
+		if j.Attempt > 1 {
+			fact("attempt", j.Attempt)
+		}
+		fact("session", j.SessionID)
+		fact("trace", j.TraceID)
+		fact("parent", j.ParentJobID)
+		authorityFacts(j, fact)
+		fact("arguments", argumentsText(j))
+		fact("last event", j.LastEventSeq)
+		outcomeFacts(j, fact)
+	})
+	if err == nil && len(j.Children) > 0 {
+		err = a.printChildren(j)
+	}
+	if err == nil && len(events) > 0 {
+		_, err = fmt.Fprintln(a.stdout, "\nlast events:")
+	}
+	for i := 0; i < len(events) && err == nil; i++ {
+		text, _ := describe(&events[i])
+		_, err = fmt.Fprintf(a.stdout, "%4d  %s  %s\n", eventNumber(&events[i]), clock(events[i].Timestamp), text)
+	}
+	return err
+}
+
+func timeFacts(j *arcp.JobView, fact func(name string, value any)) {
+	fact("created", clock(j.CreatedAt))
+	if !j.EndedAt.IsZero() {
+		fact("ended", fmt.Sprintf("%s, after %s", clock(j.EndedAt), j.EndedAt.Sub(j.CreatedAt).Round(time.Millisecond)))
+	}
+}
+
+// authorityFacts prints the lease and the budget of a job.
+func authorityFacts(j *arcp.JobView, fact func(name string, value any)) {
+	fact("lease", compact(j.Lease))
+	if l := j.LeaseConstraints; l != nil && !l.ExpiresAt.IsZero() {
+		fact("lease ends", clock(l.ExpiresAt))
+	}
+	fact("budget left", compact(j.Budget))
+}
+
+func (a *app) printChildren(j *arcp.JobView) error {
+	fmt.Fprintln(a.stdout)
+	err := table(a.stdout, []column[arcp.JobChild]{
+		{"CHILD", func(c *arcp.JobChild) any { return c.JobID }},
+		{"TOOL", func(c *arcp.JobChild) any { return c.Agent }},
+		{"STATUS", func(c *arcp.JobChild) any { return c.Status }},
+	}, j.Children)
+	if j.MoreChildren {
+		fmt.Fprintln(a.stderr, "the job has more children")
+	}
+	return err
+}
