@@ -71,10 +71,10 @@ func (a *app) printMistakes(list settings.Mistakes) error {
 		list = settings.Mistakes{}
 	}
 	text, err := arcp.Marshal([]settings.Mistake(list))
-	if err == nil {
-		_, err = fmt.Fprintf(a.stdout, "%s\n", text)
+	if err != nil {
+		return fmt.Errorf("encode output: %w", err)
 	}
-	return err
+	return a.printRaw(text)
 }
 
 // warnAbout prints what is no mistake and may still be unwanted.
