@@ -236,30 +236,6 @@ func plain(s string) bool {
 	return err != nil && strings.Trim(s[:1], "-.") != ""
 }
 
-// AppendMarkdown appends the table of all settings for the documentation.
-func AppendMarkdown(dst []byte) []byte {
-	dst = append(dst, "| setting | environment | kind | default | reload | what it does |\n|---|---|---|---|---|---|\n"...)
-	for i := range Table {
-		s := &Table[i]
-		if s.Later {
-			continue
-		}
-		reload := ""
-		if s.Reload {
-			reload = "SIGHUP"
-		}
-		dst = fmt.Appendf(dst, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Env(), s.Kind, code(s.Default), reload, s.Help)
-	}
-	return dst
-}
-
-func code(s string) string {
-	if s == "" {
-		return ""
-	}
-	return "`" + s + "`"
-}
-
 // AppendJSON appends the values as a JSON object: name → {value, source}.
 func (v *Values) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
