@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -32,20 +33,21 @@ func newConfigCheck(a *app) *cobra.Command {
 				return err
 			}
 		}
-		return a.checkConfiguration(a.settings(cmd.Flags(), serveDefaults()))
+		v, err := a.settings(cmd.Flags(), serveDefaults())
+		return checkConfiguration(a, v, err)
 	})
 	return cmd
 }
 
 // checkConfiguration prints the mistakes in the settings that a.settings has returned with err.
-func (a *app) checkConfiguration(v *settings.Values, err error) error {
+func checkConfiguration(a *app, v *settings.Values, err error) error {
 	c, err := newConfiguration(v, err, zerolog.Nop())
 	list := mistakesOf(err)
 	if err != nil && list == nil {
 		return err
 	}
 	if a.json {
-		if err := a.printMistakes(list); err != nil {
+		if err := printMistakes(a.stdout, list); err != nil {
 			return err
 		}
 	}
@@ -55,7 +57,7 @@ func (a *app) checkConfiguration(v *settings.Values, err error) error {
 			fmt.Fprintln(a.stdout, oneLine(m.Error()))
 		}
 	case list == nil:
-		a.warnAbout(c)
+		warnAbout(a.stderr, c)
 		if !a.json {
 			fmt.Fprintf(a.stdout, "ok: %d settings, %d tools\n", v.CountSet(), c.tools.entries)
 		}
@@ -66,19 +68,20 @@ func (a *app) checkConfiguration(v *settings.Values, err error) error {
 	return nil
 }
 
-func (a *app) printMistakes(list settings.Mistakes) error {
+// printMistakes prints the list as JSON.
+func printMistakes(w io.Writer, list settings.Mistakes) error {
 	if list == nil {
 		list = settings.Mistakes{}
 	}
 	text, err := arcp.Marshal([]settings.Mistake(list))
 	if err == nil {
-		_, err = fmt.Fprintf(a.stdout, "%s\n", text)
+		_, err = fmt.Fprintf(w, "%s\n", text)
 	}
 	return err
 }
 
 // warnAbout prints what is no mistake and may still be unwanted.
-func (a *app) warnAbout(c *configuration) {
+func warnAbout(out io.Writer, c *configuration) {
 	warnings := c.values.Warnings
 	if c.values.File == "" {
 		warnings = append(warnings, "there is no configuration file: `arcp config init` writes one")
@@ -87,6 +90,6 @@ func (a *app) warnAbout(c *configuration) {
 		warnings = append(warnings, "`arcp serve` also needs --token NAME=TOKEN or --auth-file FILE; `arcp dev` creates a token")
 	}
 	for _, w := range warnings {
-		fmt.Fprintln(a.stderr, "warning:", w)
+		fmt.Fprintln(out, "warning:", w)
 	}
 }

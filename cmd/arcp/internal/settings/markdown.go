@@ -15,8 +15,11 @@ environment variable. The order of precedence is: flag, variable, file, default.
 | ` + "`arcp config check [FILE]`" + ` | prints every mistake with file, line and column; exit code 2 if there is one |
 | ` + "`arcp config print`" + ` | prints the values in effect and their sources; secrets are masked |
 
-The configuration file is the first of these that exists: ` + "`--config` or `ARCP_CONFIG`, `./arcp.yaml`" + `,
-` + "`arcp/arcp.yaml`" + ` in the configuration directory of the user (` + "`~/.config`" + `), ` + "`/etc/arcp/arcp.yaml`" + `.
+The configuration file is that of ` + "`--config` or `ARCP_CONFIG`" + `, or the first of these that exists:
+
+1. ` + "`./arcp.yaml`" + `
+2. ` + "`arcp/arcp.yaml`" + ` in the configuration directory of the user, such as ` + "`~/.config`" + `
+3. ` + "`/etc/arcp/arcp.yaml`" + `
 
 ## Reload
 
@@ -37,7 +40,8 @@ flag, and has commas in a variable. A block is only in the file.
 
 `
 	documentTail = `
-[configuration-tools.md](configuration-tools.md) has the keys of ` + "`tools`, [workflows.md](workflows.md) those\nof `workflows`" + `.
+[configuration-tools.md](configuration-tools.md) has the keys of ` + "`tools`" + `, and
+[workflows.md](workflows.md) those of ` + "`workflows`" + `.
 `
 )
 

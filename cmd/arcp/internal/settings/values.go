@@ -106,7 +106,7 @@ func (v *Values) where(e Value) string {
 	case FromEnv:
 		return e.Env()
 	case FromFile:
-		line, column := v.doc.position(Place{Path: []string{e.Name}})
+		line, column := v.doc.position(Position{Path: []string{e.Name}})
 		return fmt.Sprintf("%s:%d:%d: %s", v.File, line, column, e.Name)
 	}
 	return "--" + e.Name
