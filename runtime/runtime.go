@@ -532,7 +532,7 @@ func (r *Runtime) DrainWorker(ctx context.Context, name string) {
 func (r *Runtime) EndWorker(ctx context.Context, name string) {
 	r.workers.Withdraw(auth.NewProgram(name, nil).Principal)
 	r.DrainWorker(ctx, name)
-	r.conns.EndProgram(ctx, auth.NewProgram(name, nil).Principal)
+	conn.EndProgram(ctx, r.conns, auth.NewProgram(name, nil).Principal)
 }
 
 // Reauthenticate checks the identity of every connected session against Config.Auth. It evicts

@@ -13,8 +13,8 @@ import (
 )
 
 func newConfig(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Show and check the configuration", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newConfigPrint(a), newConfigCheck(a), newConfigDocs(a))
+	cmd := &cobra.Command{Use: "config", Short: "Write, check and show the configuration", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newConfigInit(a), newConfigCheck(a), newConfigPrint(a), newConfigDocs(a))
 	return cmd
 }
 
@@ -69,12 +69,12 @@ func serverEnviron(environ []string) []string {
 	})
 }
 
-// newConfigDocs prints the table of settings for the documentation.
+// newConfigDocs prints docs/configuration.md.
 func newConfigDocs(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "docs", Short: "Print the settings as a Markdown table", Args: noArgs, Hidden: true,
+		Use: "docs", Short: "Print docs/configuration.md", Args: noArgs, Hidden: true,
 		RunE: action(func(*cobra.Command, []string) error {
-			_, err := a.stdout.Write(settings.AppendMarkdown(nil))
+			_, err := a.stdout.Write(settings.AppendDocument(nil))
 			return err
 		}),
 	}

@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
@@ -32,20 +32,21 @@ func newConfigCheck(a *app) *cobra.Command {
 				return err
 			}
 		}
-		return a.checkConfiguration(a.settings(cmd.Flags(), serveDefaults()))
+		v, err := a.settings(cmd.Flags(), serveDefaults())
+		return checkConfiguration(a, v, err)
 	})
 	return cmd
 }
 
 // checkConfiguration prints the mistakes in the settings that a.settings has returned with err.
-func (a *app) checkConfiguration(v *settings.Values, err error) error {
+func checkConfiguration(a *app, v *settings.Values, err error) error {
 	c, err := newConfiguration(v, err, zerolog.Nop())
 	list := mistakesOf(err)
 	if err != nil && list == nil {
 		return err
 	}
 	if a.json {
-		if err := a.printMistakes(list); err != nil {
+		if err := a.printJSON([]settings.Mistake(list)); err != nil {
 			return err
 		}
 	}
@@ -55,7 +56,7 @@ func (a *app) checkConfiguration(v *settings.Values, err error) error {
 			fmt.Fprintln(a.stdout, oneLine(m.Error()))
 		}
 	case list == nil:
-		a.warnAbout(c)
+		warnAbout(a.stderr, c)
 		if !a.json {
 			fmt.Fprintf(a.stdout, "ok: %d settings, %d tools\n", v.CountSet(), c.tools.entries)
 		}
@@ -66,19 +67,8 @@ func (a *app) checkConfiguration(v *settings.Values, err error) error {
 	return nil
 }
 
-func (a *app) printMistakes(list settings.Mistakes) error {
-	if list == nil {
-		list = settings.Mistakes{}
-	}
-	text, err := arcp.Marshal([]settings.Mistake(list))
-	if err != nil {
-		return fmt.Errorf("encode output: %w", err)
-	}
-	return a.printRaw(text)
-}
-
 // warnAbout prints what is no mistake and may still be unwanted.
-func (a *app) warnAbout(c *configuration) {
+func warnAbout(out io.Writer, c *configuration) {
 	warnings := c.values.Warnings
 	if c.values.File == "" {
 		warnings = append(warnings, "there is no configuration file: `arcp config init` writes one")
@@ -87,6 +77,6 @@ func (a *app) warnAbout(c *configuration) {
 		warnings = append(warnings, "`arcp serve` also needs --token NAME=TOKEN or --auth-file FILE; `arcp dev` creates a token")
 	}
 	for _, w := range warnings {
-		fmt.Fprintln(a.stderr, "warning:", w)
+		fmt.Fprintln(out, "warning:", w)
 	}
 }

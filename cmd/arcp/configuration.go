@@ -100,7 +100,7 @@ func checkProvisioners(v *settings.Values) error {
 
 // provisionerMistake returns the error of an entry at the position of the key that the error names.
 func provisionerMistake(v *settings.Values, index int, err error) settings.Mistake {
-	at := settings.Place{Path: []string{"provisioners", fmt.Sprint(index)}}
+	at := settings.Position{Path: []string{"provisioners", fmt.Sprint(index)}}
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	if parts := provisionerError.FindStringSubmatch(text); parts != nil {
 		if text = parts[2]; parts[1] != "" {

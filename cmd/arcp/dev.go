@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,7 +33,9 @@ func newDev(a *app) *cobra.Command {
 		Short: "Run a runtime for development, with demo tools and a generated token",
 		Long: "Runs a runtime for development: `arcp serve` with the demo tools and a token. The\n" +
 			"token is generated once, stored in the data directory and printed. Client commands\n" +
-			"of the same user find the token while the runtime runs.",
+			"of the same user find the token while the runtime runs.\n\n" +
+			"A change of the configuration file is applied as by SIGHUP. Without a file,\n" +
+			"./arcp.yaml is watched until it exists.",
 		Example: "  arcp dev\n  arcp invoke demo.echo '{\"hello\":\"world\"}'",
 		Args:    noArgs,
 	}
@@ -42,7 +45,7 @@ func newDev(a *app) *cobra.Command {
 			return a.settings(cmd.Flags(), devDefaults(token))
 		}}
 		defer d.removeToken()
-		return a.serve(cmd.Context(), d.settings, d.banner)
+		return a.serve(cmd.Context(), d.settings, d)
 	})
 	return cmd
 }
@@ -113,6 +116,19 @@ func (d *dev) banner(s *server) {
 		d.publishToken(s.main.Addr())
 	}
 	line("try", "%s", d.example(s))
+}
+
+// watch has the server reload the configuration file when it changes, or ./arcp.yaml if there is none. It returns a
+// function that ends the watch. If the file cannot be watched it logs the reason.
+func (d *dev) watch(s *server) (stop func()) {
+	file := cmp.Or(s.values.File, settings.SearchPath()[0])
+	w, err := watchFile(file, s.log)
+	if err != nil {
+		s.log.Warn().Err(err).Str("file", file).Msg("the configuration file is not watched; SIGHUP reads it")
+		return func() {}
+	}
+	s.fileChanged = w.changed
+	return w.close
 }
 
 // example returns a command for another terminal of the same user.

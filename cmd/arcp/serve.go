@@ -82,9 +82,8 @@ type server struct {
 	stdioFinished chan struct{}   // the session on stdin and stdout has ended
 }
 
-// serve runs a server until a signal, an error or the end of ctx. banner, which may be nil, is called when
-// the server accepts connections.
-func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), banner func(*server)) error {
+// serve runs a server until a signal, an error or the end of ctx. d is nil except for `arcp dev`.
+func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), d *dev) error {
 	signals, stop := notify()
 	defer stop()
 	s := &server{app: a, load: load, failed: make(chan error, 4), stdioFinished: make(chan struct{})}
@@ -111,8 +110,9 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 	if reload {
 		s.reload()
 	}
-	if banner != nil { // before announce: files for clients exist when the address is printed
-		banner(s)
+	if d != nil { // before announce: files for clients exist when the address is printed
+		d.banner(s)
+		defer d.watch(s)()
 	}
 	s.announce()
 	return s.run(ctx, signals)

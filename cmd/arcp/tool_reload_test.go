@@ -101,7 +101,7 @@ func TestReloadOfCommands(t *testing.T) {
 	}
 	wantOutcome(t, "an added tool", r.cli("invoke", "fresh"), exitOK, `"hello"`, "")
 	wantOutcome(t, "a changed tool", r.cli("invoke", "waits"), exitOK, "2", "")
-	wantOutcome(t, "a workflow", r.cli("workflow", "run", "flow"), exitOK, "2", "")
+	wantOutcome(t, "a workflow", r.cli("tools", "ls"), exitOK, "flow ", "")
 	wantOutcome(t, "a removed tool", r.cli("invoke", "gone"), exitFailed, "", "AGENT_NOT_AVAILABLE")
 	write(t, end, "")
 	wantOutcome(t, "the job from before", r.cli("jobs", "wait", id), exitOK, "1", "")
@@ -168,4 +168,30 @@ func TestReloadOfAWorker(t *testing.T) {
 
 	r.reload("tools:\n"+workerEntry(t, dir, "", "kid.a"), `"tools_added":["worker:kid"]`)
 	r.await("kid.a", `"attempt":1`)
+}
+
+// `arcp dev` applies a change of the file by itself, also of one that does not exist at the start, and reports mistakes.
+func TestDevWatchesTheFile(t *testing.T) {
+	t.Parallel()
+	p := listening(start(t, nil, "dev", "--data", ":memory:", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--token", "alice=secret"))
+	dir := p.cmd.Dir
+	replace := func(content string) { // as an editor does
+		t.Helper()
+		if err := os.Rename(write(t, filepath.Join(dir, "arcp.yaml~"), content), filepath.Join(dir, "arcp.yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logged := func(text string) {
+		t.Helper()
+		until(t, "log: "+text, func() bool { return strings.Contains(p.errs.String(), text) })
+	}
+	replace("tools:\n  - {name: x, exec: [echo, \"1\"]}\n")
+	logged("tools_added=[\"x@1.0.0\"]")
+	wantOutcome(t, "an added tool", p.cli("invoke", "x"), exitOK, "1", "")
+	replace("tools:\n  - {name: x, exc: [echo, \"2\"]}\n")
+	logged(`line=2 mistake="unknown key \"exc\"; did you mean \"exec\"?"`)
+	wantOutcome(t, "the tool after a mistake", p.cli("invoke", "x"), exitOK, "1", "")
+	write(t, filepath.Join(dir, "arcp.yaml"), "tools:\n  - {name: x, exec: [echo, \"3\"]}\n") // in place
+	logged("tools_changed=[\"x@1.0.0\"]")
+	wantOutcome(t, "a changed tool", p.cli("invoke", "x"), exitOK, "3", "")
 }

@@ -23,7 +23,7 @@ func (s *Server) EndPrograms(ctx context.Context) {
 
 // EndProgram ends the sessions of a program that is no longer configured. It returns when the ends are stored, or ctx
 // ends.
-func (s *Server) EndProgram(ctx context.Context, principal string) {
+func EndProgram(ctx context.Context, s *Server, principal string) {
 	endSessions(ctx, s.opts.Sessions, func(p string) bool { return p == principal }, "the program is no longer configured")
 }
 

@@ -33,13 +33,13 @@ func readDocument(file string) (*document, error) {
 	}
 	d.root = top.Content[0]
 	if d.root.Kind != yaml.MappingNode {
-		return nil, d.mistake(Place{}, "want settings and values, as in listen: 127.0.0.1:7777")
+		return nil, d.mistake(Position{}, "want settings and values, as in listen: 127.0.0.1:7777")
 	}
 	if err := Join(d.repeatedKeys(d.root, nil)...); err != nil {
 		return nil, err
 	}
 	if err := d.root.Decode(&d.values); err != nil {
-		return nil, d.mistake(Place{}, strings.TrimPrefix(oneLine(err), "yaml: "))
+		return nil, d.mistake(Position{}, strings.TrimPrefix(oneLine(err), "yaml: "))
 	}
 	return d, nil
 }
@@ -101,7 +101,7 @@ func (d *document) repeatedKeys(n *yaml.Node, path []string) (list []error) {
 }
 
 // position returns the line and the column of a place, or of the part of its path that exists.
-func (d *document) position(at Place) (line, column int) {
+func (d *document) position(at Position) (line, column int) {
 	if d == nil || d.root == nil {
 		return 1, 1
 	}

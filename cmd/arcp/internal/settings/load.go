@@ -121,7 +121,7 @@ func (v *Values) resolve(s *Setting, defaults map[string]string, layers []layer)
 	value, err := s.parse(entry.raw)
 	switch {
 	case err != nil && entry.Source == FromFile:
-		err = v.Mistake(Place{Path: []string{s.Name}}, err.Error())
+		err = v.Mistake(Position{Path: []string{s.Name}}, err.Error())
 	case err != nil:
 		err = Mistake{Key: s.Name, Message: err.Error(), text: fmt.Sprintf("%s: %s", v.where(entry), err)}
 	case s.Later && !s.hasNoEffect(value):
@@ -238,11 +238,11 @@ func (d *document) unknownKeys() (list []error) {
 		case s == nil:
 			list = append(list, d.topMistake([]string{key}, true, unknownText(key)))
 		case nested && s.Kind == Block:
-			list = append(list, d.mistake(Place{Path: []string{key}}, blockText(below)))
+			list = append(list, d.mistake(Position{Path: []string{key}}, blockText(below)))
 			delete(d.values, key)
 		case nested:
 			for _, sub := range slices.Sorted(maps.Keys(below))[:min(1, len(below))] {
-				list = append(list, d.mistake(Place{Path: []string{key}}, fmt.Sprintf("want a value, and not %q below it", sub)))
+				list = append(list, d.mistake(Position{Path: []string{key}}, fmt.Sprintf("want a value, and not %q below it", sub)))
 				delete(d.values, key)
 			}
 		}
@@ -252,7 +252,7 @@ func (d *document) unknownKeys() (list []error) {
 
 // topMistake returns a mistake whose message names the key.
 func (d *document) topMistake(path []string, onKey bool, message string) Mistake {
-	m := d.mistake(Place{Path: path, OnKey: onKey}, message)
+	m := d.mistake(Position{Path: path, OnKey: onKey}, message)
 	m.text = m.position() + ": " + message
 	return m
 }

@@ -65,15 +65,15 @@ func Join(errs ...error) error {
 	return list.orNil()
 }
 
-// Place is the place of a mistake in the configuration file.
-type Place struct {
+// Position is the position of a mistake in the configuration file.
+type Position struct {
 	Path  []string // keys and indices from the top of the file
 	OnKey bool     // the position is the last key in Path, not its value
 	Name  string   // of the place in the text for people; empty: the path
 }
 
 // Mistake returns a mistake at a place in the configuration file.
-func (v *Values) Mistake(at Place, message string) Mistake {
+func (v *Values) Mistake(at Position, message string) Mistake {
 	return v.doc.mistake(at, message)
 }
 
@@ -84,7 +84,7 @@ func (v *Values) MistakeIn(name string, err error) Mistake {
 	m.Message = strings.TrimLeft(strings.TrimPrefix(m.text, v.Where(name)), ": ")
 	if v.get(name).Source == FromFile {
 		m.File = v.File
-		m.Line, m.Column = v.doc.position(Place{Path: []string{name}})
+		m.Line, m.Column = v.doc.position(Position{Path: []string{name}})
 	}
 	return m
 }
@@ -102,7 +102,7 @@ func NewMistake(file string, line, column int, key, message string) Mistake {
 // position returns the file, the line and the column.
 func (m *Mistake) position() string { return fmt.Sprintf("%s:%d:%d", m.File, m.Line, m.Column) }
 
-func (d *document) mistake(at Place, message string) Mistake {
+func (d *document) mistake(at Position, message string) Mistake {
 	line, column := d.position(at)
 	m := NewMistake(d.file, line, column, pathText(at.Path), message)
 	if at.Name != "" {

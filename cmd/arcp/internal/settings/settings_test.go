@@ -244,7 +244,37 @@ func TestPrintRoundTrip(t *testing.T) {
 	}
 }
 
-func TestMarkdownHasEverySetting(t *testing.T) { golden(t, "settings.md", AppendMarkdown(nil)) }
+// docs/configuration.md is generated.
+func TestDocumentation(t *testing.T) {
+	golden(t, "../../../../../docs/configuration.md", AppendDocument(nil))
+}
+
+// The template has every setting, and also as settings it is a configuration.
+func TestTemplate(t *testing.T) {
+	template := string(AppendTemplate(nil, map[string]string{"data": "/var/lib/arcp"}))
+	var used strings.Builder
+	for line := range strings.Lines(template) {
+		if len(line) > 110 {
+			t.Errorf("a line is too long: %s", line)
+		}
+		used.WriteString(strings.TrimPrefix(line, "# "))
+	}
+	v := sources{file: template}.mustLoad(t)
+	if n := v.CountSet(); n != 0 {
+		t.Errorf("the template sets %d settings, want none", n)
+	}
+	v = sources{file: used.String(), defaults: map[string]string{"data": "/var/lib/arcp"}}.mustLoad(t)
+	for i := range Table {
+		if s := &Table[i]; !s.Later && !v.IsSet(s.Name) {
+			t.Errorf("the template does not have %s", s.Name)
+		}
+	}
+	unchanged := sources{defaults: map[string]string{"data": "/var/lib/arcp"}}.mustLoad(t)
+	reloaded, restart := unchanged.Changed(v)
+	if fmt.Sprint(reloaded, restart) != "[tools workflows] [provisioners]" {
+		t.Errorf("the template has other values than the defaults: %v %v", reloaded, restart)
+	}
+}
 
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()

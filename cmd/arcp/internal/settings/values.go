@@ -106,7 +106,7 @@ func (v *Values) where(e Value) string {
 	case FromEnv:
 		return e.Env()
 	case FromFile:
-		line, column := v.doc.position(Place{Path: []string{e.Name}})
+		line, column := v.doc.position(Position{Path: []string{e.Name}})
 		return fmt.Sprintf("%s:%d:%d: %s", v.File, line, column, e.Name)
 	}
 	return "--" + e.Name
@@ -234,30 +234,6 @@ func plain(s string) bool {
 	}
 	_, err := strconv.ParseFloat(s, 64)
 	return err != nil && strings.Trim(s[:1], "-.") != ""
-}
-
-// AppendMarkdown appends the table of all settings for the documentation.
-func AppendMarkdown(dst []byte) []byte {
-	dst = append(dst, "| setting | environment | kind | default | reload | what it does |\n|---|---|---|---|---|---|\n"...)
-	for i := range Table {
-		s := &Table[i]
-		if s.Later {
-			continue
-		}
-		reload := ""
-		if s.Reload {
-			reload = "SIGHUP"
-		}
-		dst = fmt.Appendf(dst, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Env(), s.Kind, code(s.Default), reload, s.Help)
-	}
-	return dst
-}
-
-func code(s string) string {
-	if s == "" {
-		return ""
-	}
-	return "`" + s + "`"
 }
 
 // AppendJSON appends the values as a JSON object: name → {value, source}.

@@ -87,7 +87,7 @@ func (list faults) mistakes(v *settings.Values, setting string, where func(index
 				name += "." + step
 			}
 		}
-		all[i] = v.Mistake(settings.Place{Path: append([]string{setting}, f.path...), OnKey: f.onKey, Name: name}, f.text)
+		all[i] = v.Mistake(settings.Position{Path: append([]string{setting}, f.path...), OnKey: f.onKey, Name: name}, f.text)
 	}
 	return settings.Join(all...)
 }

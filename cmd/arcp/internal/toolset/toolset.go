@@ -106,7 +106,7 @@ func listOf(v *settings.Values, setting, example string) ([]any, error) {
 		return nil, nil
 	}
 	items, ok := raw.([]any)
-	place := settings.Place{Path: []string{setting}}
+	place := settings.Position{Path: []string{setting}}
 	switch {
 	case !ok:
 		return nil, settings.Join(v.Mistake(place, "want a list of mappings: "+example))
@@ -118,7 +118,7 @@ func listOf(v *settings.Values, setting, example string) ([]any, error) {
 
 // Mistake returns err as a mistake in a key of the entry. An empty key is the entry itself.
 func (e *Entry) Mistake(v *settings.Values, key string, err error) settings.Mistake {
-	place := settings.Place{Path: []string{"tools", e.index}, Name: e.Where}
+	place := settings.Position{Path: []string{"tools", e.index}, Name: e.Where}
 	if key != "" {
 		place.Path, place.Name = append(place.Path, strings.Split(key, ".")...), e.Where+"."+key
 	}

@@ -1,0 +1,78 @@
+package settings
+
+import "fmt"
+
+// documentHead and documentTail are the text of docs/configuration.md around the table.
+const (
+	documentHead = `# Configuration
+
+Each setting is a flag of ` + "`arcp serve` and `arcp dev`" + `, a key of the configuration file, and an
+environment variable. The order of precedence is: flag, variable, file, default.
+
+| command | |
+|---|---|
+| ` + "`arcp config init [FILE]`" + ` | writes a configuration file with every setting as a comment |
+| ` + "`arcp config check [FILE]`" + ` | prints every mistake with file, line and column; exit code 2 if there is one |
+| ` + "`arcp config print`" + ` | prints the values in effect and their sources; secrets are masked |
+
+The configuration file is that of ` + "`--config` or `ARCP_CONFIG`" + `, or the first of these that exists:
+
+1. ` + "`./arcp.yaml`" + `
+2. ` + "`arcp/arcp.yaml`" + ` in the configuration directory of the user, such as ` + "`~/.config`" + `
+3. ` + "`/etc/arcp/arcp.yaml`" + `
+
+## Reload
+
+SIGHUP reads the file and the files that it names again. ` + "`arcp dev`" + ` does so by itself when the
+configuration file changes.
+
+- The settings that are marked below take effect. A warning names others that have changed.
+- A file with a mistake changes nothing. Each mistake is logged with its line.
+- The log names the settings and tools that have changed, and says whether the auth file and the
+  certificate have.
+
+[configuration-tools.md](configuration-tools.md#reload) says how tools change.
+
+## Settings
+
+A duration is ` + "`10m` or `1m30s`, a size `64KiB`, `8MiB` or a number of bytes" + `. A list is repeated as a
+flag, and has commas in a variable. A block is only in the file.
+
+`
+	documentTail = `
+[configuration-tools.md](configuration-tools.md) has the keys of ` + "`tools`" + `, and
+[workflows.md](workflows.md) those of ` + "`workflows`" + `.
+`
+)
+
+// AppendDocument appends docs/configuration.md.
+func AppendDocument(dst []byte) []byte {
+	return append(appendTable(append(dst, documentHead...)), documentTail...)
+}
+
+// appendTable appends the table of all settings.
+func appendTable(dst []byte) []byte {
+	dst = append(dst, "| setting | environment | kind | default | reload | what it does |\n|---|---|---|---|---|---|\n"...)
+	for i := range Table {
+		s := &Table[i]
+		if s.Later {
+			continue
+		}
+		reload, env := "", code(s.Env())
+		if s.Reload {
+			reload = "SIGHUP"
+		}
+		if s.Kind == Block {
+			env = ""
+		}
+		dst = fmt.Appendf(dst, "| `%s` | %s | %s | %s | %s | %s |\n", s.Name, env, s.Kind, code(s.Default), reload, s.Help)
+	}
+	return dst
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
