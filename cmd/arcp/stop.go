@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
@@ -28,7 +30,9 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 		select {
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
+				notifyReload(s.log)
 				s.reload()
+				notifySystemd(s.log, daemon.SdNotifyReady)
 				continue
 			}
 			s.log.Info().Str("signal", sig.String()).Dur("drain", s.values.Duration("drain")).Msg("stopping")
@@ -46,6 +50,7 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 // stop drains the server. A second signal ends the drain at once: durable data is safe, and the next start ends
 // interrupted jobs.
 func (s *server) stop(signals <-chan os.Signal) error {
+	notifySystemd(s.log, daemon.SdNotifyStopping)
 	done := make(chan error, 1)
 	go func() { done <- s.drain() }()
 	for {
