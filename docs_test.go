@@ -131,7 +131,6 @@ var notInTree = map[string]string{
 	"GROUP.NAME":              "the form of the id of a check",
 	"store/NAME/NAME.go":      "a new store",
 	"store/NAME/NAME_test.go": "a new store",
-	"arcp.yaml":               "a file of the operator",
 	"jsonschema":              "the key of a struct tag",
 }
 

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/rs/zerolog"
@@ -115,6 +116,7 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 		defer d.watch(s)()
 	}
 	s.announce()
+	notifySystemd(s.log, daemon.SdNotifyReady)
 	return s.run(ctx, signals)
 }
 

@@ -7,6 +7,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
 )
 
 // adminGrace bounds the requests of the admin listener during a stop.
@@ -27,7 +29,9 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 			s.reload()
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
+				notifyReload(s.log)
 				s.reload()
+				notifySystemd(s.log, daemon.SdNotifyReady)
 				continue
 			}
 			s.log.Info().Str("signal", sig.String()).Dur("drain", s.values.Duration("drain")).Msg("stopping")
@@ -45,6 +49,7 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 // stop drains the server. A second signal ends the drain at once: durable data is safe, and the next start ends
 // interrupted jobs.
 func (s *server) stop(signals <-chan os.Signal) error {
+	notifySystemd(s.log, daemon.SdNotifyStopping)
 	done := make(chan error, 1)
 	go func() { done <- s.drain() }()
 	for {

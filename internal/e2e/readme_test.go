@@ -116,7 +116,7 @@ func TestUnitLetsJobsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"KillMode=mixed", "TimeoutStopSec=60"} { // twice the default of --drain
+	for _, line := range []string{"Type=notify", "KillMode=mixed", "TimeoutStopSec=60"} { // twice the default of --drain
 		if !strings.Contains(string(unit), "\n"+line+"\n") {
 			t.Errorf("deploy/arcp.service has no line %s", line)
 		}
