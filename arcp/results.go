@@ -59,7 +59,7 @@ type JobChild struct {
 
 // JobWaiting says why a job waits (§5.6). It is also the data of the event waiting.
 type JobWaiting struct {
-	Reason  string    `json:"reason"`  // one of WaitReasons
+	Reason  string    `json:"reason"`  // one of the reasons of §5.6
 	Since   time.Time `json:"since"`   // when the wait for this reason began
 	Message string    `json:"message"` // for people: one sentence
 }

@@ -72,6 +72,7 @@ func TestOperationsListsEveryMetric(t *testing.T) {
 	metrics.New(registered, "test")
 	metrics.RegisterStore(registered, func() int64 { return 0 }, 0)
 	metrics.RegisterArtifacts(registered, func() (int, int64) { return 0, 0 })
+	metrics.RegisterWaiting(registered, func() map[string]int { return nil })
 	metrics.RegisterArtifactLinks(registered, nil)
 	mcp.NewMetrics(registered)
 	for name := range registered {

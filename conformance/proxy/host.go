@@ -17,6 +17,8 @@ var hostFaults = []Fault{
 		newRewriter: replaceReceived(`"status":"idle"`, `"status":"running"`)},
 	{Defect: "an agent keeps running after its session has ended", Checks: []string{"host.session-end"},
 		newRewriter: replaceReceived(`"status":"stopped"`, `"status":"running"`)},
+	{Defect: "an agent without a connection keeps its status", Checks: []string{"host.disconnected"}, Silent: true,
+		newRewriter: replaceReceived(`"status":"disconnected"`, `"status":"running"`)},
 	{Defect: "every agent registered without an id has the same id", Checks: []string{"host.new-id"},
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			return f.editArguments("host.register_agent", func(args map[string]json.RawMessage) { args["id"] = json.RawMessage(`"agent-000000000000"`) })

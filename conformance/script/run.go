@@ -535,16 +535,16 @@ func (r *run) next(c *conn) (*frame, error) {
 	return f, nil
 }
 
-// event reads the next frame other than signs of life, which may come at any time:
-// heartbeats of jobs, and session.ping, which it answers. It returns those that the
-// type of a step names.
+// event reads the next frame other than those that may come at any time: heartbeats of
+// jobs, events that say why a job waits, and session.ping, which it answers. It returns
+// those that the type of a step names.
 func (r *run) event(c *conn, named ...*expr) (*frame, error) {
 	for {
 		f, err := r.next(c)
-		if err != nil || f.Type != arcp.JobHeartbeat && f.Type != arcp.SessionPing || slices.ContainsFunc(named, f.named) {
+		if err != nil || f.Type != arcp.JobHeartbeat && f.Type != arcp.SessionPing && !f.saysWhyItWaits() || slices.ContainsFunc(named, f.named) {
 			return f, err
 		}
-		if f.Type == arcp.JobHeartbeat {
+		if f.Type != arcp.SessionPing {
 			continue
 		}
 		sent := c.sent
@@ -570,6 +570,15 @@ func (c *conn) record(f *frame) {
 		c.session.events[f.EventSeq] = f
 		c.session.last = max(c.session.last, f.EventSeq)
 	}
+}
+
+// saysWhyItWaits reports whether a frame is the event waiting of a job.
+func (f *frame) saysWhyItWaits() bool {
+	if f.Type != arcp.EventEmit || f.JobID == "" {
+		return false
+	}
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope)
+	return err == nil && p.Name == arcp.EventWaiting
 }
 
 // named reports whether a type pattern names the type of the frame.

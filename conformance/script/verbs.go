@@ -118,11 +118,11 @@ func (a *action) invoke() (Value, error) {
 }
 
 // follow collects the events of a job that its session was sent, also before, and
-// reads until its end. Heartbeats are left out.
+// reads until its end. Heartbeats and events waiting are left out.
 func (a *action) follow(submit string) (Value, error) {
 	var job []Value
 	for _, f := range a.conn.session.list() {
-		if string(f.CorrelationID) != submit || f.Type == arcp.JobHeartbeat {
+		if string(f.CorrelationID) != submit || f.Type == arcp.JobHeartbeat || f.saysWhyItWaits() {
 			continue
 		}
 		if job = append(job, f.text); f.Type.Terminal() {

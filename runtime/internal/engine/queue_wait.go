@@ -32,6 +32,15 @@ func newQueueWait(now time.Time) *queueWait {
 	return &queueWait{since: now, eventAt: now.Add(waitGrace), gap: waitGrace}
 }
 
+// startTimeoutAt returns when the start timeout of a job that was just queued may end it; zero: never.
+func (w *queueWait) startTimeoutAt(r *run) time.Time {
+	timeout := startTimeoutOf(r, r.e.jobs.limits.StartTimeout)
+	if !r.runsOnWorker() || timeout <= 0 {
+		return time.Time{}
+	}
+	return w.since.Add(timeout)
+}
+
 // noWorkerRow is the begin of an attempt's wait without a connected worker, as an event has announced it.
 type noWorkerRow struct {
 	Attempt uint32    `json:"attempt"`

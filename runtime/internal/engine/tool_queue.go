@@ -75,7 +75,7 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 		r.passedOver = 0
 		tq.queue = append(tq.queue, r)
 		r.wait = newQueueWait(time.Now())
-		setQueueWatch(r.e, r.wait.eventAt)
+		setQueueWatch(r.e, earliest(r.wait.eventAt, r.wait.startTimeoutAt(r)))
 		r.slot.apply(onQueue)
 		tq.countPrioritized(r, 1)
 	default:

@@ -161,10 +161,11 @@ func TestStartTimeout(t *testing.T) {
 	for name, c := range map[string]struct {
 		own, byDefault, want time.Duration // of want, 0 is never
 	}{
-		"of the tool":       {own: time.Minute, byDefault: time.Hour, want: time.Minute},
-		"of the runtime":    {byDefault: time.Hour, want: time.Hour},
-		"the tool has none": {own: -1, byDefault: time.Hour},
-		"there is none":     {},
+		"shorter than the grace": {own: time.Millisecond, want: time.Millisecond},
+		"of the tool":            {own: time.Minute, byDefault: time.Hour, want: time.Minute},
+		"of the runtime":         {byDefault: time.Hour, want: time.Hour},
+		"the tool has none":      {own: -1, byDefault: time.Hour},
+		"there is none":          {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w workers

@@ -36,6 +36,7 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	touch(New(reg, "1.0.0"))
 	RegisterStore(reg, func() int64 { return 1 }, 2)
+	RegisterWaiting(reg, func() map[string]int { return map[string]int{arcp.WaitWorker: 1} })
 	RegisterArtifacts(reg, func() (int, int64) { return 1, 2 })("put", "ok")
 	RegisterArtifactLinks(reg, []string{"issued"})("issued")
 	families, err := reg.Gather()
