@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,43 @@ func withCaller(t *testing.T, goesOn time.Duration) func(*runtime.Config) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// jobs.get tells what a job was given and whom it has called, and not the arguments of built-in tools.
+func TestJobsGetTellsArgumentsAndChildren(t *testing.T) {
+	inBubble(t, withCaller(t, time.Minute), func(f *fixture) {
+		p := f.dial("alice")
+		p.send("tool.invoke", `{"tool":"caller","arguments":{},"lease_request":{"tool.call":["*"],"cost.budget":["USD:2"]}}`)
+		parent := p.until("job.accepted").JobID
+		child := p.until("job.accepted").JobID
+		p.must("jobs.wait", ofJob(child))
+		view := func(id arcp.JobID) (v arcp.JobView) {
+			t.Helper()
+			raw, refused := p.run("jobs.get", ofJob(id))
+			if refused != nil {
+				t.Fatal(refused)
+			}
+			if err := arcp.Unmarshal(raw, &v); err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		got := view(parent)
+		if string(got.Arguments) != "{}" || len(got.Children) != 1 || got.Children[0] != (arcp.JobChild{JobID: child, Agent: "demo.echo@1.0.0", Status: arcp.StateCompleted}) ||
+			string(got.Budget) != `{"USD":2}` || got.ParentJobID != "" || !strings.Contains(string(got.Lease), "tool.call") {
+			t.Errorf("the parent is %+v, lease %s, budget %s", got, got.Lease, got.Budget)
+		}
+		if got := view(child); got.ParentJobID != parent || len(got.Children) != 0 {
+			t.Errorf("the child is %+v", got)
+		}
+		if got := view(p.submit("jobs.get", ofJob(child))); got.Arguments != nil || got.ArgumentsState != arcp.ArgumentsOmitted {
+			t.Errorf("the call of a built-in tool has the arguments %s, %q", got.Arguments, got.ArgumentsState)
+		}
+		long := p.submit("demo.echo", `{"text":"`+strings.Repeat("x", 300<<10)+`"}`)
+		if got := view(long); got.Arguments != nil || got.ArgumentsState != arcp.ArgumentsOmitted {
+			t.Errorf("long arguments of %d bytes are told, %q", len(got.Arguments), got.ArgumentsState)
+		}
+	})
 }
 
 // A child is kept while its parent is live.

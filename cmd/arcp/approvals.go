@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -76,11 +77,11 @@ func newApprovalsShow(a *app) *cobra.Command {
 }
 
 func (a *app) printQuestion(q *arcp.QuestionView) error {
-	return a.printView(q.ApprovalID, q, func() error { return a.printQuestionText(q) })
+	return a.printView(q.ApprovalID, q, func() error { return printQuestionText(a.stdout, q) })
 }
 
-func (a *app) printQuestionText(q *arcp.QuestionView) error {
-	return printProperties(a.stdout, func(fact func(string, any)) {
+func printQuestionText(w io.Writer, q *arcp.QuestionView) error {
+	return printProperties(w, func(fact func(string, any)) {
 		fact("approval", q.ApprovalID)
 		fact("kind", q.Kind)
 		fact("status", questionState(q))

@@ -65,7 +65,7 @@ func TestApprovalsAreListedAndDecided(t *testing.T) {
 	if code := waiting.wait(); code != exitOK {
 		t.Errorf("exit code of approvals wait = %d, want %d", code, exitOK)
 	}
-	wantOutcome(t, "page by page", p.cli("approvals", "ls", "--limit", "2"), exitOK, yes, "--all lists them")
+	wantOutcome(t, "page by page", p.cli("approvals", "ls", "--limit", "2"), exitOK, yes, "--limit 0 lists all")
 	if all := p.cli("approvals", "ls", "--limit", "2", "--all").stdout; strings.Count(all, "\n") != 6 {
 		t.Errorf("approvals ls --all prints\n%swant a head and five approvals", all)
 	}
@@ -120,10 +120,10 @@ func TestApprovalsRefusesBadArguments(t *testing.T) {
 	}{
 		{[]string{"approvals"}, "arcp approvals needs a subcommand: approve, deny, ls, show, wait"},
 		{[]string{"approvals", "ls", "--status", "open"}, `--status: "open" is not one of pending, resolved, expired, cancelled`},
-		{[]string{"approvals", "ls", "--limit", "0"}, "--limit 0"},
+		{[]string{"approvals", "ls", "--limit", "x"}, `invalid argument "x" for "--limit"`},
 		{[]string{"approvals", "wait", "x", "--timeout", "-1s"}, "--timeout -1s"},
 		{[]string{"input"}, "arcp input needs a subcommand: answer, ls"},
-		{[]string{"input", "ls", "--limit", "0"}, "--limit 0"},
+		{[]string{"input", "ls", "--limit", "x"}, `invalid argument "x" for "--limit"`},
 		{[]string{"input", "answer", "x"}, "give one answer: a JSON value, --choice, --grant or --deny"},
 		{[]string{"input", "answer", "x", "1", "--deny"}, "give one answer"},
 		{[]string{"input", "answer", "x", "--deny", "--seconds", "3"}, "--seconds and --resource need --grant"},

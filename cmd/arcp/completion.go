@@ -30,7 +30,7 @@ func setCompletion(cmd *cobra.Command, flag string, complete cobra.CompletionFun
 type suggest func(ctx context.Context, c *client.Client, prefix string) ([]string, error)
 
 // completeFrom completes a word with suggestions of the runtime. Errors suggest nothing.
-func (a *app) completeFrom(tg *target, words suggest) cobra.CompletionFunc {
+func completeFrom(a *app, tg *target, words suggest) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
@@ -65,8 +65,8 @@ func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 
 // completeTools completes the first argument with the name of a tool. Tools of the runtime itself are suggested
 // for a name that begins as theirs.
-func (a *app) completeTools(tg *target) cobra.CompletionFunc {
-	return firstOnly(a.completeFrom(tg, toolNames))
+func completeTools(a *app, tg *target) cobra.CompletionFunc {
+	return firstOnly(completeFrom(a, tg, toolNames))
 }
 
 func toolNames(ctx context.Context, c *client.Client, prefix string) (words []string, err error) {
@@ -89,8 +89,8 @@ func liveJob(j *arcp.JobEntry) bool  { return !endedJob(j) }
 func endedJob(j *arcp.JobEntry) bool { return arcp.JobState(j.Status).Terminal() }
 
 // completeJobs completes an argument with the id of one of the newest jobs for which all conditions are true.
-func (a *app) completeJobs(tg *target, conditions ...func(*arcp.JobEntry) bool) cobra.CompletionFunc {
-	return a.completeFrom(tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {
+func completeJobs(a *app, tg *target, conditions ...func(*arcp.JobEntry) bool) cobra.CompletionFunc {
+	return completeFrom(a, tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {
 		page, err := c.ListJobs(ctx, client.ListJobsParams{Limit: maxRows, Order: arcp.NewestFirst})
 		if page.Order != arcp.NewestFirst {
 			slices.Reverse(page.Jobs)
@@ -107,8 +107,8 @@ func (a *app) completeJobs(tg *target, conditions ...func(*arcp.JobEntry) bool) 
 }
 
 // completeSessions completes a value with the id of a session.
-func (a *app) completeSessions(tg *target) cobra.CompletionFunc {
-	return a.completeFrom(tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {
+func completeSessions(a *app, tg *target) cobra.CompletionFunc {
+	return completeFrom(a, tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {
 		page, err := ask[arcp.Page[arcp.SessionView]](ctx, c, "sessions.list", map[string]any{"limit": maxRows})
 		for i := range page.Items {
 			s := &page.Items[i]

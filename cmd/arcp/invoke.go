@@ -49,7 +49,7 @@ func newInvoke(a *app) *cobra.Command {
 		Args: argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = a.completeTools(t)
+	cmd.ValidArgsFunction = completeTools(a, t)
 	in.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&in.stream, "stream", "", "print the stream `NAME` of the job instead of its result")
@@ -304,7 +304,7 @@ func (a *app) follow(ctx context.Context, job *client.Job, p *eventPrinter) erro
 		return p.pipe.failure()
 	}
 	if a.format == formatName {
-		return a.printName(job.ID())
+		return printName(a.stdout, job.ID())
 	}
 	return a.printResult(result, p)
 }

@@ -130,7 +130,7 @@ func newJobsWatch(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = a.completeJobs(t)
+	cmd.ValidArgsFunction = completeJobs(a, t)
 	cmd.Flags().Uint64Var(&from, "from", 0, "print only the events after this number")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		return a.watch(ctx, c, arcp.JobID(args[0]), from, a.newEventPrinter(true))
@@ -142,7 +142,7 @@ func newJobsWait(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = a.completeJobs(t)
+	cmd.ValidArgsFunction = completeJobs(a, t)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; the job continues after it")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		if timeout > 0 {
@@ -173,7 +173,7 @@ func newJobsCancel(a *app) *cobra.Command {
 	var deadline time.Duration
 	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: argsBetween(1, math.MaxInt)}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = a.completeJobs(t, liveJob)
+	cmd.ValidArgsFunction = completeJobs(a, t, liveJob)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to followers of the job")
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time before the job is stopped by force; default: 5s, at most 60s")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
@@ -207,7 +207,7 @@ func newJobsInterrupt(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = a.completeJobs(t, liveJob)
+	cmd.ValidArgsFunction = completeJobs(a, t, liveJob)
 	t.interactive = true // an interrupt needs a session that can answer
 	cmd.Flags().StringVar(&prompt, "prompt", "", "the question")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -236,7 +236,7 @@ func newJobsRemove(a *app) *cobra.Command {
 		Args:  argsBetween(1, math.MaxInt),
 	}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = a.completeJobs(t, endedJob)
+	cmd.ValidArgsFunction = completeJobs(a, t, endedJob)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		for _, id := range args {
 			if _, err := callTool(ctx, c, "jobs.delete", map[string]string{"job_id": id}); err != nil {

@@ -47,8 +47,8 @@ func newJobsList(a *app) *cobra.Command {
 	}
 	cmd := newListOf(a, l)
 	jl.addFlags(cmd)
-	setCompletion(cmd, "tool", a.completeFrom(l.target, toolNames))
-	setCompletion(cmd, "session", a.completeSessions(l.target))
+	setCompletion(cmd, "tool", completeFrom(a, l.target, toolNames))
+	setCompletion(cmd, "session", completeSessions(a, l.target))
 	checked := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if err := jl.check(); err != nil {

@@ -25,7 +25,7 @@ func newJobsRerun(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = a.completeJobs(t)
+	cmd.ValidArgsFunction = completeJobs(a, t)
 	in.addFlags(cmd)
 	cmd.Flags().StringVar(&arguments, "arguments", "", "arguments instead of those of the job: JSON, `@FILE` or -")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

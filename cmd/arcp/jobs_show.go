@@ -19,7 +19,7 @@ func newJobsShow(a *app) *cobra.Command {
 		Args:  argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = a.completeJobs(t)
+	cmd.ValidArgsFunction = completeJobs(a, t)
 	cmd.Flags().IntVar(&events, "events", 10, "number of the last events to show, at most 1000")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if events < 0 || events > 1000 {
@@ -29,8 +29,11 @@ func newJobsShow(a *app) *cobra.Command {
 	}
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		raw, err := getJob(ctx, c, arcp.JobID(args[0]))
-		if err != nil || a.format == formatName {
-			return errorOr(err, func() error { return a.printName(args[0]) })
+		switch {
+		case err != nil:
+			return err
+		case a.format == formatName:
+			return printName(a.stdout, args[0])
 		}
 		var j arcp.JobView
 		if err := arcp.Unmarshal(raw, &j); err != nil {
@@ -43,17 +46,9 @@ func newJobsShow(a *app) *cobra.Command {
 		if a.json {
 			return a.printRaw(withEvents(raw, last))
 		}
-		return a.printJob(&j, last)
+		return printJob(a, &j, last)
 	})
 	return cmd
-}
-
-// errorOr returns an error, or calls do if there is none.
-func errorOr(err error, do func() error) error {
-	if err != nil {
-		return err
-	}
-	return do()
 }
 
 // withEvents adds the member events to a JSON object with members.
@@ -111,7 +106,7 @@ func readEvents(ctx context.Context, c *client.Client, j *arcp.JobView, n int, a
 }
 
 // printJob prints a job as text.
-func (a *app) printJob(j *arcp.JobView, events []arcp.Envelope) error {
+func printJob(a *app, j *arcp.JobView, events []arcp.Envelope) error {
 	err := printProperties(a.stdout, func(fact func(string, any)) {
 		fact("job", j.JobID)
 		fact("tool", j.Agent)
@@ -129,7 +124,7 @@ func (a *app) printJob(j *arcp.JobView, events []arcp.Envelope) error {
 		outcomeFacts(j, fact)
 	})
 	if err == nil && len(j.Children) > 0 {
-		err = a.printChildren(j)
+		err = printChildren(a, j)
 	}
 	if err == nil && len(events) > 0 {
 		_, err = fmt.Fprintln(a.stdout, "\nlast events:")
@@ -157,7 +152,7 @@ func authorityFacts(j *arcp.JobView, fact func(name string, value any)) {
 	fact("budget left", compact(j.Budget))
 }
 
-func (a *app) printChildren(j *arcp.JobView) error {
+func printChildren(a *app, j *arcp.JobView) error {
 	fmt.Fprintln(a.stdout)
 	err := table(a.stdout, []column[arcp.JobChild]{
 		{"CHILD", func(c *arcp.JobChild) any { return c.JobID }},

@@ -20,7 +20,7 @@ type list[T any] struct {
 	onePage     bool   // the list has only one page
 	noAll       bool   // --all has another meaning
 	noCursor    bool   // a cursor is not valid for another command
-	cut         bool   // on a terminal, lines end at its width
+	fitsWidth   bool   // on a terminal, lines end at its width
 
 	fetch    func(ctx context.Context, c *client.Client, q *query) (arcp.Page[T], error)
 	match    func(*T) bool          // selects rows; nil: all
@@ -241,7 +241,7 @@ func (l *list[T]) print(a *app, p arcp.Page[T]) error {
 func (l *list[T]) printRows(a *app, rows []T) error {
 	if a.format == formatText {
 		width := 0
-		if l.cut {
+		if l.fitsWidth {
 			width = terminalWidth(a.stdout)
 		}
 		return tableWithin(a.stdout, width, l.columns, rows)
@@ -257,11 +257,11 @@ func (l *list[T]) printRows(a *app, rows []T) error {
 // printRow prints a row by itself.
 func (l *list[T]) printRow(a *app, row *T) error {
 	if a.format == formatName {
-		return a.printName(l.columns[0].cell(row))
+		return printName(a.stdout, l.columns[0].cell(row))
 	}
 	raw, err := arcp.Marshal(row)
 	if err != nil {
 		return fmt.Errorf("encode output: %w", err)
 	}
-	return a.printItem(raw)
+	return printItem(a, raw)
 }

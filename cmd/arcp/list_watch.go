@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -56,7 +57,7 @@ func (l *list[T]) redraw(a *app, rows []T, printed map[string]string) (map[strin
 // versions of the rows of the list before; nil: there was none.
 func (l *list[T]) changedRows(a *app, rows []T, printed map[string]string) (map[string]string, error) {
 	if printed == nil && a.format == formatText {
-		if err := a.printLine(titles(l.columns)); err != nil {
+		if err := printLine(a.stdout, titles(l.columns)); err != nil {
 			return nil, err
 		}
 	}
@@ -70,7 +71,7 @@ func (l *list[T]) changedRows(a *app, rows []T, printed map[string]string) (map[
 		}
 		var err error
 		if a.format == formatText {
-			err = a.printLine(cells(l.columns, row))
+			err = printLine(a.stdout, cells(l.columns, row))
 		} else {
 			err = l.printRow(a, row)
 		}
@@ -82,7 +83,7 @@ func (l *list[T]) changedRows(a *app, rows []T, printed map[string]string) (map[
 }
 
 // printLine prints cells on a line.
-func (a *app) printLine(line []string) error {
-	_, err := fmt.Fprintln(a.stdout, strings.Join(line, "  "))
+func printLine(w io.Writer, line []string) error {
+	_, err := fmt.Fprintln(w, strings.Join(line, "  "))
 	return err
 }

@@ -72,7 +72,7 @@ func (a *app) printOutcome(v any, words ...any) error {
 func (a *app) printView(id, v any, text func() error) error {
 	switch {
 	case a.format == formatName:
-		return a.printName(id)
+		return printName(a.stdout, id)
 	case a.json:
 		return a.printJSON(v)
 	}
@@ -80,8 +80,8 @@ func (a *app) printView(id, v any, text func() error) error {
 }
 
 // printName prints an identifier.
-func (a *app) printName(id any) error {
-	_, err := fmt.Fprintln(a.stdout, oneLine(fmt.Sprint(id)))
+func printName(w io.Writer, id any) error {
+	_, err := fmt.Fprintln(w, oneLine(fmt.Sprint(id)))
 	return err
 }
 
@@ -109,7 +109,7 @@ func (a *app) printRaw(raw []byte) (err error) {
 }
 
 // printItem prints one value of a sequence without an end. With -o yaml it is a document of its own.
-func (a *app) printItem(raw []byte) error {
+func printItem(a *app, raw []byte) error {
 	if a.format == formatYAML {
 		if _, err := io.WriteString(a.stdout, "---\n"); err != nil {
 			return err

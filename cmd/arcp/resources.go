@@ -82,7 +82,7 @@ func (a *app) printReaped(r *arcp.ReapReport) error {
 		return a.printJSON(r)
 	case a.format == formatName:
 		for i := range r.Due {
-			if err := a.printName(r.Due[i].LeaseID); err != nil {
+			if err := printName(a.stdout, r.Due[i].LeaseID); err != nil {
 				return err
 			}
 		}

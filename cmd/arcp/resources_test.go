@@ -28,7 +28,7 @@ func TestResourcesAreListedAndReaped(t *testing.T) {
 		`"display_name":"the\nbrowser","metadata":{"tab":1},"cleanup_tool":"demo.echo"}`)
 	golden(t, "resources-ls.txt", scrub(p.cli("resources", "ls").stdout))
 	golden(t, "resources-ls.json", scrub(p.cli("resources", "ls", "-o", "json").stdout))
-	wantOutcome(t, "page by page", p.cli("resources", "ls", "--limit", "1"), exitOK, browser, "--all lists them")
+	wantOutcome(t, "page by page", p.cli("resources", "ls", "--limit", "1"), exitOK, browser, "--limit 0 lists all")
 	if all := p.cli("resources", "ls", "--limit", "1", "--all").stdout; strings.Count(all, "\n") != 3 {
 		t.Errorf("all leases are\n%swant two and a head", all)
 	}
@@ -89,7 +89,7 @@ func TestResourcesRefusesBadArguments(t *testing.T) {
 	}{
 		{[]string{"resources"}, "arcp resources needs a subcommand: ls, reap"},
 		{[]string{"resources", "ls", "--state", "over"}, `--state: "over" is not one of active, cleaning, released, cleanup_failed`},
-		{[]string{"resources", "ls", "--limit", "0"}, "--limit 0"},
+		{[]string{"resources", "ls", "--limit", "x"}, `invalid argument "x" for "--limit"`},
 		{[]string{"resources", "reap", "x"}, "wrong number of arguments"},
 	} {
 		wantRefusal(t, cli(t, c.args...), exitUsage, c.want)

@@ -164,7 +164,7 @@ type scheduleTimes struct {
 }
 
 // printTimes prints times as a list.
-func (a *app) printTimes(times []time.Time) error {
+func printTimes(a *app, times []time.Time) error {
 	if a.format == formatText {
 		for _, at := range times {
 			if _, err := fmt.Fprintln(a.stdout, at.Local().Format("Mon 2006-01-02 15:04:05 MST")); err != nil {
@@ -204,7 +204,7 @@ func newScheduleNext(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printTimes(got.Next)
+		return printTimes(a, got.Next)
 	})
 	return cmd
 }

@@ -63,7 +63,7 @@ func newSessionsEvict(a *app) *cobra.Command {
 		Args:  argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = firstOnly(a.completeSessions(t))
+	cmd.ValidArgsFunction = firstOnly(completeSessions(a, t))
 	cmd.Flags().BoolVar(&forget, "forget", false, "also end the session, so that it cannot be resumed")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		id := arcp.SessionID(args[0])

@@ -10,19 +10,24 @@ import (
 func TestSessionsAreListed(t *testing.T) {
 	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
 		switch string(env.Payload) {
-		case `{"tool":"sessions.list","arguments":{"limit":100}}`:
+		case `{"tool":"sessions.list","arguments":{"limit":1}}`, `{"tool":"sessions.list","arguments":{"limit":100}}`,
+			`{"tool":"sessions.list","arguments":{"limit":1000}}`:
 			c.complete(env, `{"items":[{"session_id":"sess_A","principal":"alice","state":"connected","created_at":"2026-05-09T13:00:00Z",
 				"last_event_seq":12,"acked_seq":10,"client_kind":"arcp-cli","transport":"websocket","remote":"192.0.2.1"}],"next_cursor":"c1"}`)
-		case `{"tool":"sessions.list","arguments":{"cursor":"c1","limit":100}}`:
+		case `{"tool":"sessions.list","arguments":{"cursor":"c1","limit":99}}`, `{"tool":"sessions.list","arguments":{"cursor":"c1","limit":100}}`,
+			`{"tool":"sessions.list","arguments":{"cursor":"c1","limit":1000}}`:
 			c.complete(env, `{"items":[{"session_id":"sess_B","principal":"alice","state":"detached","created_at":"2026-05-09T13:00:00Z",
 				"detached_at":"2026-05-09T14:00:00Z","last_event_seq":0}]}`)
 		default:
 			t.Errorf("unexpected %s %s", env.Type, env.Payload)
 		}
 	})
-	o := r.cli("sessions", "ls")
-	wantOutcome(t, "one page", o, exitOK, "sess_A", "--cursor c1 continues")
+	o := r.cli("sessions", "ls", "--limit", "1")
+	wantOutcome(t, "one row", o, exitOK, "sess_A", "--cursor c1 continues")
 	golden(t, "sessions-ls.txt", scrub(r.cli("sessions", "ls", "--all").stdout))
+	if got := r.cli("sessions", "ls", "-o", "name"); got.stdout != "sess_A\nsess_B\n" || got.stderr != "" {
+		t.Errorf("the rows of two pages are %v", got)
+	}
 	wantOutcome(t, "JSON", r.cli("sessions", "ls", "-o", "json"), exitOK, `{"items":[{"session_id":"sess_A","principal":"alice"`, "")
 	wantOutcome(t, "the next page as JSON", r.cli("sessions", "ls", "--cursor", "c1", "-o", "json"), exitOK, `"last_event_seq":0}]}`+"\n", "")
 	o = r.cli("sessions", "ls", "--all", "--cursor", "c1")
@@ -30,7 +35,7 @@ func TestSessionsAreListed(t *testing.T) {
 	if strings.Contains(o.stdout, "sess_A") {
 		t.Errorf("what comes before the cursor is listed, too:\n%s", o.stdout)
 	}
-	wantRefusal(t, r.cli("sessions", "ls", "--limit", "0"), exitUsage, "--limit 0")
+	wantRefusal(t, r.cli("sessions", "ls", "--limit", "-1"), exitUsage, `invalid argument "-1" for "--limit"`)
 }
 
 // The shapes equal those of a real runtime.

@@ -107,11 +107,11 @@ func (a *app) printTailed(env *arcp.Envelope) error {
 	}
 	switch {
 	case a.json && out == a.stdout:
-		return a.printItem(env.Append(nil))
+		return printItem(a, env.Append(nil))
 	case a.json:
 		text = string(env.Append(nil))
 	case a.format == formatName && out == a.stdout:
-		return a.printName(env.ID)
+		return printName(a.stdout, env.ID)
 	}
 	_, err := fmt.Fprintln(out, text)
 	return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -37,14 +38,14 @@ type toolList struct {
 func newToolsList(a *app) *cobra.Command {
 	tl := new(toolList)
 	cmd := newList(a, list[arcp.ToolEntry]{
-		short:   "List the tools of your session",
-		long:    "Lists the tools of your session. --all also lists the tools of the runtime itself.",
-		filters: []filter{{name: "prefix", usage: "only tools whose names have this prefix, for example demo."}},
-		limit:   maxRows,
-		noAll:   true,
-		cut:     true,
-		fetch:   tl.fetch,
-		match:   tl.matches,
+		short:     "List the tools of your session",
+		long:      "Lists the tools of your session. --all also lists the tools of the runtime itself.",
+		filters:   []filter{{name: "prefix", usage: "only tools whose names have this prefix, for example demo."}},
+		limit:     maxRows,
+		noAll:     true,
+		fitsWidth: true,
+		fetch:     tl.fetch,
+		match:     tl.matches,
 		document: func(p arcp.Page[arcp.ToolEntry]) any {
 			return arcp.ToolPage{Page: p, Generation: tl.generation}
 		},
@@ -132,7 +133,7 @@ func approvalWord(policy arcp.Raw) string {
 func newToolsDescribe(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "describe TOOL", Short: "Describe a tool, name or name@version", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = a.completeTools(t)
+	cmd.ValidArgsFunction = completeTools(a, t)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		raw, err := callTool(ctx, c, "tools.describe", map[string]string{"name": args[0]})
 		if err != nil {
@@ -142,13 +143,13 @@ func newToolsDescribe(a *app) *cobra.Command {
 		if err := arcp.Unmarshal(raw, &d); err != nil {
 			return fmt.Errorf("read the description: %w", err)
 		}
-		return a.printView(d.Name+"@"+d.Version, raw, func() error { return a.printDescription(&d) })
+		return a.printView(d.Name+"@"+d.Version, raw, func() error { return printDescription(a.stdout, &d) })
 	})
 	return cmd
 }
 
-func (a *app) printDescription(d *arcp.ToolView) error {
-	return printProperties(a.stdout, func(fact func(string, any)) {
+func printDescription(w io.Writer, d *arcp.ToolView) error {
+	return printProperties(w, func(fact func(string, any)) {
 		fact("tool", d.Name+"@"+d.Version)
 		fact("versions", strings.Join(d.Versions, " "))
 		fact("description", d.Description)
