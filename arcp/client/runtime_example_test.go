@@ -2,9 +2,11 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -60,6 +62,60 @@ func ExampleClient_Invoke() {
 	result, err := job.Wait(ctx)
 	fmt.Println(string(result.Value), err)
 	// Output: {"n":1} <nil>
+}
+
+// Execute the jobs of a tool. Connect and New announce the capability executes themselves; the principal
+// needs the role worker.
+func ExampleClient_Work() {
+	ctx, c, end := local(client.Options{})
+	defer end()
+
+	reverse := client.WorkerTool{
+		Ref: "text.reverse@1.0.0",
+		Description: map[string]any{
+			"description": "reverses a text",
+			"recovery":    "rerun",
+			"input_schema": map[string]any{
+				"type": "object", "properties": map[string]any{"text": map[string]any{"type": "string"}}, "required": []string{"text"},
+			},
+		},
+		Handle: func(_ context.Context, call *client.WorkerCall) (any, error) {
+			var in struct {
+				Text string `json:"text"`
+			}
+			if err := arcp.Unmarshal(call.Arguments, &in); err != nil {
+				return nil, err
+			}
+			if err := call.Progress(arcp.JobProgressPayload{Current: 1, Total: new(2.0)}); err != nil {
+				return nil, err
+			}
+			text := []rune(in.Text)
+			slices.Reverse(text)
+			return string(text), nil
+		},
+	}
+	working, stop := context.WithCancel(ctx)
+	worked := make(chan error)
+	go func() { worked <- c.Work(working, client.WorkerConfig{Tools: []client.WorkerTool{reverse}}) }()
+
+	call := client.InvokeParams{Tool: "text.reverse", Arguments: map[string]string{"text": "abc"}}
+	job, err := c.Invoke(ctx, call)
+	for isNotAvailable(err) { // until the tool is registered
+		job, err = c.Invoke(ctx, call)
+	}
+	must(err)
+	result, err := job.Wait(ctx)
+	fmt.Println(string(result.Value), err)
+	stop()
+	fmt.Println(<-worked)
+	// Output:
+	// "cba" <nil>
+	// context canceled
+}
+
+func isNotAvailable(err error) bool {
+	failed, ok := errors.AsType[*client.RemoteError](err)
+	return ok && failed.Code == arcp.CodeAgentNotAvailable
 }
 
 // Schedule a job, and wait for its result.

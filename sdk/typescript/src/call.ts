@@ -100,6 +100,7 @@ export class Call {
   cancelled = false; // the job is cancelled, or runs elsewhere
   dropped = false; // the runtime does not wait for the outcome any more
   reason = "cancelled";
+  adoptions = 0; // dispatches that have continued this call
   adopted: (() => void) | undefined; // called when another dispatch continues this call
   ready = false; // it is in the list of calls with frames to send
   heartbeat = ""; // id of the latest heartbeat

@@ -74,6 +74,7 @@ const VERSION = "0.1.0";
 const MIN_DELAY = 100; // milliseconds between connections
 const MAX_DELAY = 5000;
 const DEFAULT_INTERVAL = 30_000; // milliseconds between heartbeats, if the runtime announces none
+const MAX_SILENT = 4; // beats without a frame: two heartbeat intervals
 const STOP_TIMEOUT = 2000; // milliseconds to wait for an answer when the worker stops
 
 /** The session cannot be resumed. A new one can be opened. */
@@ -112,7 +113,7 @@ export class Worker {
   // The connection.
   private opening: Link | undefined;
   private link: Link | undefined; // the session is established on it
-  private received = 0; // time of the last frame
+  private silent = 0; // beats since the last frame
   private control: Frame[] = []; // frames that go first
   private readyCalls: Call[] = []; // calls with frames to send
   private wake: () => void = () => undefined; // there is a frame to send
@@ -279,11 +280,11 @@ export class Worker {
   /** Serves a connection until it ends. The rejection has the reason. */
   private async serveLink(link: Link): Promise<void> {
     const lost = new Deferred<never>();
-    this.received = performance.now();
+    this.silent = 0;
     link.receive(
       (text) => {
         if (this.opening !== link) return;
-        this.received = performance.now();
+        this.silent = 0;
         try {
           this.receive(link, parse(text));
         } catch (e) {
@@ -293,7 +294,7 @@ export class Worker {
       (reason) => lost.reject(new LinkError(reason)),
     );
     this.beats = this.later(DEFAULT_INTERVAL, () => lost.reject(new LinkError("the runtime has not answered")));
-    this.onSilence = (ms) => lost.reject(new LinkError(`the runtime has sent nothing for ${Math.round(ms / 1000)} s`));
+    this.onSilence = () => lost.reject(new LinkError("the runtime has sent nothing for two heartbeat intervals"));
     const sending = this.sendAll(link).catch((e: Error) => lost.reject(e));
     try {
       await Promise.race([lost.promise, this.fatal.promise]);
@@ -305,7 +306,7 @@ export class Worker {
     }
   }
 
-  private onSilence: (ms: number) => void = () => undefined;
+  private onSilence: () => void = () => undefined;
 
   private async sendAll(link: Link): Promise<void> {
     await link.send(this.openingFrame().encode());
@@ -408,8 +409,8 @@ export class Worker {
 
   /** Sends the heartbeats of jobs, and watches those of the runtime. */
   private beat(): void {
-    const silent = performance.now() - this.received;
-    if (silent > 2 * this.interval) return this.onSilence(silent);
+    // Beats are counted, not time: a process that was stopped has not seen what was sent meanwhile.
+    if (++this.silent > MAX_SILENT) return this.onSilence();
     for (const call of this.calls.values()) {
       if (!call.confirmed || call.done) continue;
       const beat = new Frame("job.heartbeat", encode({ sequence: ++call.heartbeats, state: "running" }), { call });
@@ -619,6 +620,7 @@ export class Worker {
     }
     call.confirmed = false;
     this.confirm(call);
+    call.adoptions++;
     call.adopted?.();
   }
 
@@ -663,6 +665,7 @@ export class Worker {
    */
   private async finish(call: Call, type: string, payload: string): Promise<void> {
     for (;;) {
+      const { adoptions } = call;
       try {
         await this.submit(call, type, payload);
         return;
@@ -671,6 +674,7 @@ export class Worker {
         this.log("warn", `job ${call.jobId}: the outcome was refused: ${(e as Error).message}`);
         if (!call.continues() || this.isStopping) return;
       }
+      if (call.adoptions !== adoptions) continue;
       const adopted = await new Promise<boolean>((resolve) => {
         call.adopted = () => resolve(true);
         this.later(2 * this.interval, () => resolve(false));

@@ -202,8 +202,7 @@ test("cancels a job that runs elsewhere", async () => {
       await peer.receive("session.pong").catch(() => undefined);
     }
   })();
-  await soon(aborted.wait);
-  ended = true;
+  await soon(aborted.wait).finally(() => (ended = true));
   await pings;
 });
 

@@ -34,6 +34,7 @@ Recovery = Literal["fail", "rerun", "checkpoint"]
 DEFAULT_URL = "ws://127.0.0.1:7777/arcp"
 MIN_DELAY, MAX_DELAY = 0.1, 5.0  # seconds between connections
 DEFAULT_INTERVAL = 30.0  # seconds between heartbeats, if the runtime announces none
+MAX_SILENT = 4  # beats without a frame: two heartbeat intervals
 STOP_TIMEOUT = 2.0  # seconds to wait for an answer when the worker stops
 
 log = logging.getLogger("arcp_worker")
@@ -103,7 +104,7 @@ class Worker:
 
         # The connection.
         self._link: Link | None = None  # not None: the session is established on it
-        self._received = 0.0  # time of the last frame
+        self._silent = 0  # beats since the last frame
         self._control: deque[Frame] = deque()  # frames that go first
         self._ready: deque[Call] = deque()  # calls with frames to send
         self._retry_after = 0.0  # seconds that the runtime asks to wait
@@ -285,7 +286,7 @@ class Worker:
 
     async def _serve_link(self, link: Link) -> None:
         """Serve a connection until it ends. The error is the reason."""
-        self._received = self._loop.time()
+        self._silent = 0
         await link.send(self._opening().encode())
         tasks = {asyncio.ensure_future(c) for c in (self._receive_all(link), self._send_all(link), self._beat(link))}
         try:
@@ -316,7 +317,7 @@ class Worker:
 
     async def _receive_all(self, link: Link) -> None:
         async for text in link.frames():
-            self._received = self._loop.time()
+            self._silent = 0
             try:
                 env = json.loads(text)
             except ValueError:
@@ -405,9 +406,10 @@ class Worker:
             raise LinkError(f"the runtime has not answered within {DEFAULT_INTERVAL:.0f} s") from None
         while True:
             await asyncio.sleep(max(self._interval / 2, 0.01))  # twice an interval: one may be late
-            silent = self._loop.time() - self._received
-            if silent > 2 * self._interval:
-                raise LinkError(f"the runtime has sent nothing for {silent:.0f} s")
+            # Beats are counted, not time: a process that was stopped has not seen what was sent meanwhile.
+            self._silent += 1
+            if self._silent > MAX_SILENT:
+                raise LinkError("the runtime has sent nothing for two heartbeat intervals")
             for call in self._calls.values():
                 if call.confirmed and not call.done:
                     call.heartbeats += 1
