@@ -20,7 +20,7 @@ import (
 const devPrincipal = "dev"
 
 func devDefaults(token auth.Secret) map[string]string {
-	d := map[string]string{"data": defaultData("dev"), "demo": "true", "log-format": "console"}
+	d := map[string]string{"data": defaultData("dev"), "demo": "true", "log-format": "console", "drain": "5s"}
 	if token != "" {
 		d["token"] = devPrincipal + "=" + token.Reveal()
 	}
@@ -129,6 +129,17 @@ func (d *dev) watch(s *server) (stop func()) {
 	}
 	s.fileChanged = w.changed
 	return w.close
+}
+
+// stopping prints for what the stop of a server waits.
+func (d *dev) stopping(s *server) {
+	rt := s.rt.Load()
+	if rt == nil {
+		return
+	}
+	if jobs := jobsInTheWay(rt.Store()); jobs != "" {
+		fmt.Fprintf(s.app.stderr, "stopping: waiting up to %v for %s; Ctrl-C again stops now\n", s.values.Duration("drain"), jobs)
+	}
 }
 
 // example returns a command for another terminal of the same user.

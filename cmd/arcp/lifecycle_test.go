@@ -87,6 +87,21 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 	}
 }
 
+// A first Ctrl-C on arcp dev says for what it waits, and a second one ends it as usual.
+func TestDevSaysForWhichJobsItWaits(t *testing.T) {
+	t.Parallel()
+	p := listening(start(t, nil, "dev", "--data", ":memory:", "--token", "me=mine", "--drain", "1h", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
+	job := start(t, nil, "invoke", "demo.sleep", `{"ms":3600000}`, "--follow", "--url", p.url, "--token", "mine")
+	until(t, "the job has started", func() bool { return strings.Contains(job.errs.String(), "started") })
+	p.signal(syscall.SIGINT)
+	const want = "stopping: waiting up to 1h0m0s for 1 job (demo.sleep); Ctrl-C again stops now\n"
+	until(t, "the runtime says for what it waits", func() bool { return strings.Contains(p.errs.String(), want) })
+	p.signal(syscall.SIGINT)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code = %d, want 0; log:\n%s", code, p.errs)
+	}
+}
+
 func TestHangupReloadsTheSettings(t *testing.T) {
 	t.Parallel()
 	config := write(t, filepath.Join(t.TempDir(), "arcp.yaml"), "token: [alice=first]\ndemo: true\n")

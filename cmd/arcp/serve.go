@@ -57,6 +57,7 @@ func newServe(a *app) *cobra.Command {
 // immutable or atomic.
 type server struct {
 	app     *app
+	dev     *dev                             // nil: arcp serve
 	load    func() (*settings.Values, error) // reads the settings at the start and on SIGHUP
 	values  *settings.Values
 	maxData int64 // bound of the stored data in bytes; 0: none
@@ -87,7 +88,7 @@ type server struct {
 func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), d *dev) error {
 	signals, stop := notify()
 	defer stop()
-	s := &server{app: a, load: load, failed: make(chan error, 4), stdioFinished: make(chan struct{})}
+	s := &server{app: a, dev: d, load: load, failed: make(chan error, 4), stdioFinished: make(chan struct{})}
 	starting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	started := make(chan error, 1)

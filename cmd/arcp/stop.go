@@ -47,8 +47,11 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 }
 
 // stop drains the server. A second signal ends the drain at once: durable data is safe, and the next start ends
-// interrupted jobs.
+// interrupted jobs. For `arcp dev` this is an end like any other.
 func (s *server) stop(signals <-chan os.Signal) error {
+	if s.dev != nil {
+		s.dev.stopping(s)
+	}
 	notifySystemd(s.log, daemon.SdNotifyStopping)
 	done := make(chan error, 1)
 	go func() { done <- s.drain() }()
@@ -57,7 +60,11 @@ func (s *server) stop(signals <-chan os.Signal) error {
 		case err := <-done:
 			return err
 		case sig := <-signals:
-			if sig != syscall.SIGHUP {
+			switch {
+			case sig == syscall.SIGHUP:
+			case s.dev != nil:
+				return nil
+			default:
 				return failf("stopped by a second %s, without waiting for jobs", signalName(sig))
 			}
 		}
