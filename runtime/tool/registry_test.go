@@ -221,3 +221,49 @@ func TestChangesAreBounded(t *testing.T) {
 		t.Errorf("%d changes are listed, want at most %d", n, 2*maxChanges)
 	}
 }
+
+// ReplaceAll lets a name move between sources in one generation, and an error changes nothing.
+func TestReplaceAllIsOneStep(t *testing.T) {
+	r := registry(t, Capability{Name: "own"})
+	made := func(name string) *Tool { return raw(t, Capability{Name: name}, echo) }
+	a, b, c := made("a"), made("b"), made("c")
+	replace := func(sources map[string][]*Tool) error {
+		t.Helper()
+		return r.ReplaceAll(sources)
+	}
+	refs := func() (list []string) {
+		for _, t := range r.Tools() {
+			list = append(list, t.Name)
+		}
+		return list
+	}
+	if err := replace(map[string][]*Tool{"x": {a, b}, "y": {c}}); err != nil {
+		t.Fatal(err)
+	}
+	generation := r.Generation()
+	if err := replace(map[string][]*Tool{"x": {a, b}, "y": {c}}); err != nil || r.Generation() != generation {
+		t.Errorf("the same tools: %v, generation %d, want %d", err, r.Generation(), generation)
+	}
+	moved := made("b")
+	if err := replace(map[string][]*Tool{"x": {a}, "y": {moved}}); err != nil || r.Generation() != generation+1 {
+		t.Errorf("a name moves: %v, generation %d, want %d", err, r.Generation(), generation+1)
+	}
+	if got, err := r.Resolve("b"); err != nil || got != moved || !slices.Equal(refs(), []string{"a", "b", "own"}) {
+		t.Errorf("b is %v, %v, of %v", got, err, refs())
+	}
+	for want, sources := range map[string]map[string][]*Tool{
+		"another source has tools": {"x": {made("new")}, "y": {made("own")}},
+		"are reserved":             {"x": nil, "y": {made("jobs.x")}},
+		"it exists already":        {"x": {made("d"), made("d")}},
+	} {
+		if err := replace(sources); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+		if !slices.Equal(refs(), []string{"a", "b", "own"}) || r.Generation() != generation+1 {
+			t.Errorf("an error has changed the tools to %v", refs())
+		}
+	}
+	if err := replace(map[string][]*Tool{"x": nil, "y": nil}); err != nil || !slices.Equal(refs(), []string{"own"}) {
+		t.Errorf("removed: %v, left %v", err, refs())
+	}
+}

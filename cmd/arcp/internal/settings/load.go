@@ -259,14 +259,15 @@ func (d *document) topMistake(path []string, onKey bool, message string) Mistake
 
 // blockText returns the message for a mapping in place of a list of mappings.
 func blockText(below map[string]any) string {
-	for _, key := range slices.Sorted(maps.Keys(below)) {
-		item := key + ": …"
-		if _, ok := below[key].(map[string]any); ok {
-			item = "name: " + key
-		}
-		return fmt.Sprintf("want a list, and not %q in it directly: begin each item with a dash: - %s", key, item)
+	if len(below) == 0 {
+		return "want a list: begin each item with a dash"
 	}
-	return "want a list: begin each item with a dash"
+	key := slices.Min(slices.Collect(maps.Keys(below)))
+	item := key + ": …"
+	if _, ok := below[key].(map[string]any); ok {
+		item = "name: " + key
+	}
+	return fmt.Sprintf("want a list, and not %q in it directly: begin each item with a dash: - %s", key, item)
 }
 
 // unknownText returns the message for a key that is not a setting. A dot in key separates two levels of the file.

@@ -118,7 +118,7 @@ func (s *Setting) templateValue(defaults map[string]string) string {
 // appendWrapped appends a text as lines of explanations.
 func appendWrapped(dst []byte, text string) []byte {
 	line := "##"
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if len(line)+1+len(word) > columns {
 			dst = append(dst, line+"\n"...)
 			line = "##"
