@@ -61,7 +61,7 @@ func TestUnitsRunTheServer(t *testing.T) {
 	state, credentials := t.TempDir(), t.TempDir()
 	specifiers := strings.NewReplacer("%S", state, "%d", credentials, "/usr/local/bin/arcp ", "", "/etc/arcp/", deployDir+"/")
 	for _, name := range unit(t, "arcp.service", "StateDirectory", specifiers) {
-		for _, dir := range strings.Fields(name) {
+		for dir := range strings.FieldsSeq(name) {
 			if err := os.Mkdir(filepath.Join(state, dir), 0o700); err != nil {
 				t.Fatal(err)
 			}
