@@ -4,7 +4,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -146,7 +145,9 @@ func TestJobsAreWatched(t *testing.T) {
 	})
 	go func() {
 		<-signalled
-		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+		if self, err := os.FindProcess(os.Getpid()); err == nil {
+			_ = self.Signal(os.Interrupt) // without it the command does not end
+		}
 	}()
 	o := r.cli("jobs", "ls", "--watch", "-o", "jsonl")
 	var seen []string
