@@ -92,6 +92,7 @@ func TestInterruptPausesAJob(t *testing.T) {
 	})
 	wantRefusal(t, p.cli("jobs", "interrupt", job, "--prompt", "again?"), exitFailed, "interrupted already")
 	wantOutcome(t, "it waits", p.cli("jobs", "ls", "--status", "blocked"), exitOK, job, "")
+	wantOutcome(t, "the reason", p.cli("jobs", "show", job), exitOK, "(input, since ", "")
 	wantOutcome(t, "for an answer", p.cli("input", "ls"), exitOK, "is this right?", "")
 	wantOutcome(t, "one that is none", p.cli("input", "answer", p.question(), `{"action":"dance"}`), exitFailed, "", "INVALID_ARGUMENT")
 	wantOutcome(t, "cancel it", p.cli("input", "answer", p.question(), `{"action":"cancel"}`), exitOK, "answered", "")

@@ -141,6 +141,9 @@ func timeFacts(j *arcp.JobView, fact func(name string, value any)) {
 	if !j.EndedAt.IsZero() {
 		fact("ended", fmt.Sprintf("%s, after %s", clock(j.EndedAt), j.EndedAt.Sub(j.CreatedAt).Round(time.Millisecond)))
 	}
+	if w := j.Waiting; w != nil {
+		fact("waits", fmt.Sprintf("%s (%s, since %s)", w.Message, w.Reason, clock(w.Since)))
+	}
 }
 
 // authorityFacts prints the lease and the budget of a job.
