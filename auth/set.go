@@ -24,6 +24,8 @@ type offer struct {
 	schemes map[string]Authenticator
 	names   []string
 	policy  func(scheme string) ChallengePolicy
+
+	principals int // configured by name
 }
 
 // NewSet returns a Set with the schemes configured by cfg and the extra schemes. An extra scheme
@@ -38,7 +40,7 @@ func NewSet(cfg *Config, extra ...Authenticator) *Set {
 func (s *Set) Reload(cfg *Config) { s.current.Store(newOffer(cfg, s.extra)) }
 
 func newOffer(cfg *Config, extra []Authenticator) *offer {
-	o := &offer{schemes: map[string]Authenticator{}, policy: cfg.policy}
+	o := &offer{schemes: map[string]Authenticator{}, policy: cfg.policy, principals: len(cfg.principals)}
 	if b := newBearer(cfg); b != nil {
 		o.add(b, true)
 	}
@@ -62,6 +64,9 @@ func (o *offer) add(a Authenticator, named bool) {
 
 // Schemes returns the names of the schemes that a remote peer may use.
 func (s *Set) Schemes() []string { return slices.Clone(s.current.Load().names) }
+
+// Principals returns the number of principals that are configured by name. Those of issuers are not known.
+func (s *Set) Principals() int { return s.current.Load().principals }
 
 // LoadKnownClients adds the known clients of an earlier process, as returned by KnownClientChanges.
 // The challenge policy "new" does not challenge them.

@@ -100,8 +100,8 @@ func TestRefusedConnectionsAreCountedAndLogged(t *testing.T) {
 		for range 3 {
 			f.connect(nil).closed("one too many", transport.CloseOverloaded)
 		}
-		f.rt.Upgrader().Refused(transport.RefusedUpgrade{Status: 403, RemoteAddr: "192.0.2.1", Reason: errors.New(`origin "x" is not allowed here`)})
-		if refused, upgrades := f.sum("arcp_rate_limited_total", "unauthenticated"), f.sum("arcp_upgrades_refused_total", "403"); refused != 3 || upgrades != 1 {
+		f.rt.Upgrader().Refused(transport.RefusedUpgrade{Check: transport.CheckOrigin, Status: 403, RemoteAddr: "192.0.2.1", Reason: errors.New(`origin "x" is not allowed here`)})
+		if refused, upgrades := f.sum("arcp_rate_limited_total", "unauthenticated"), f.sum("arcp_upgrades_refused_total", transport.CheckOrigin); refused != 3 || upgrades != 1 {
 			t.Errorf("%v connections and %v handshakes are counted as refused, want 3 and 1", refused, upgrades)
 		}
 	})

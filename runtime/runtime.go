@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
@@ -69,7 +67,7 @@ type Runtime struct {
 	janitor  *housekeeping.Janitor
 	space    *space.Watch
 
-	upgradeLog zerolog.Logger // sampled: refused handshakes
+	refusals refusalLog
 
 	shutdown    sync.Once
 	shutdownErr error // result of shutdown
@@ -101,7 +99,6 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Logger:     r.cfg.Log,
 	})
 	r.metrics = metrics.New(r.cfg.Metrics, r.cfg.Version)
-	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.catalog = catalog.New(r.cfg.Tools, r.cfg.Hooks)
 	slots := new(catalog.Slots) // of the tools of workers, shared by the pool and the engine
 	r.workers = worker.New(worker.Config{
@@ -137,6 +134,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: start on the store: %w", err)
 	}
+	r.registerSnapshot()
 	// The server accepts connections only after everything is loaded.
 	r.conns = r.newServer()
 	r.conns.EndPrograms(ctx)
@@ -297,6 +295,25 @@ func (r *Runtime) openLinks(prefix *url.URL) {
 		Count:  count,
 		Logger: r.cfg.Log,
 	})
+}
+
+// registerSnapshot registers the metrics that are read at each scrape.
+func (r *Runtime) registerSnapshot() {
+	var free func() uint64
+	if _, watched := r.space.Free(); watched {
+		free = func() uint64 {
+			bytes, _ := r.space.Free()
+			return bytes
+		}
+	}
+	metrics.RegisterSnapshot(r.cfg.Metrics, func() metrics.Snapshot {
+		return metrics.Snapshot{
+			Queues:         engine.Queues(r.engine),
+			Workers:        r.workers.Sessions(),
+			OldestApproval: r.questions.Oldest(),
+			Unacked:        r.log.Unreleased(),
+		}
+	}, free)
 }
 
 // resumeGraces continues the grace periods of jobs that end with the connection of their session.
@@ -471,7 +488,11 @@ func (r *Runtime) storeSize() int64 {
 }
 
 // onCommit observes a commit.
-func (r *Runtime) onCommit(events int, d time.Duration) {
+func (r *Runtime) onCommit(events int, d time.Duration, err error) {
+	if err != nil {
+		r.metrics.CommitErrors.Inc()
+		return
+	}
 	r.space.Committed()
 	r.metrics.CommitSeconds.Observe(d.Seconds())
 	r.metrics.BatchEvents.Observe(float64(events))
@@ -486,6 +507,10 @@ func (r *Runtime) onBroken(err error) {
 	r.broken.Store(&err)
 	r.cfg.Log.Error().Err(err).Msg("the store has failed; nothing is accepted any more: restart the runtime once the cause is mended")
 }
+
+// ActiveJobs returns the number of jobs for which Shutdown waits: those that have not ended, without schedules and jobs
+// that wait for their next attempt.
+func (r *Runtime) ActiveJobs() int { return engine.Active(r.engine) }
 
 // SetLimits changes the limits. Sessions and jobs above a new limit continue. The rate applies to
 // new connections.

@@ -75,6 +75,7 @@ func runScript(t *testing.T, c *script.Check, needs []string, durable bool) {
 		if err := c.Run(h); err != nil {
 			t.Error(err)
 		}
+		wantClosedSets(t, h.reg)
 	})
 }
 

@@ -78,7 +78,7 @@ func TestOnlyAllowedHostsAndOriginsConnect(t *testing.T) {
 				t.Errorf("%+v: answered %d %q, want %d", test, code, line, test.want)
 			} else if code == 101 {
 				(<-s.conns).Abort()
-			} else if u := <-told; u.Status != code || u.RemoteAddr != "127.0.0.1" || u.Reason.Error()+"\n" != line {
+			} else if u := <-told; u.Check != map[int]string{421: transport.CheckHost, 403: transport.CheckOrigin}[code] || u.Status != code || u.RemoteAddr != "127.0.0.1" || u.Reason.Error()+"\n" != line {
 				t.Errorf("%+v: %+v is reported of the answer %d %q", test, u, code, line)
 			}
 		}

@@ -37,7 +37,8 @@ type Upgrader struct {
 	// all. The origin of the host itself and requests without Origin are always allowed.
 	AllowOrigins []string
 
-	// Refused is called for each request refused by the lists. May be nil.
+	// Refused is called for each request that is refused by the lists or by NotFound, and for each invalid
+	// handshake. May be nil.
 	Refused func(RefusedUpgrade)
 
 	// Go runs a function on another goroutine; nil: a go statement.
@@ -46,10 +47,19 @@ type Upgrader struct {
 
 // RefusedUpgrade is a refused request.
 type RefusedUpgrade struct {
+	Check      string // the check that failed: one of the constants
 	Status     int    // HTTP status
 	RemoteAddr string // without a port
 	Reason     error  // includes at most 200 bytes of the host or origin
 }
+
+// Checks of a request, RefusedUpgrade.Check.
+const (
+	CheckHost      = "host"      // AllowHosts
+	CheckOrigin    = "origin"    // AllowOrigins
+	CheckPath      = "path"      // NotFound
+	CheckHandshake = "handshake" // the headers of the WebSocket handshake
+)
 
 // Handler returns a handler that upgrades requests and calls serve on a new goroutine. serve owns the
 // connection. The handler returns at once, which frees the buffers of net/http. It answers other requests
@@ -66,23 +76,41 @@ func (u *Upgrader) Handler(serve func(Conn)) http.Handler {
 func (u *Upgrader) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := checkHost(r.Host, localAddr(r), u.AllowHosts); err != nil {
-			u.refuse(w, r, http.StatusMisdirectedRequest, err)
+			u.refuse(w, r, CheckHost, http.StatusMisdirectedRequest, err)
 			return
 		}
 		if err := checkOrigin(r.Header.Get("Origin"), r.Host, u.AllowOrigins); err != nil {
-			u.refuse(w, r, http.StatusForbidden, err)
+			u.refuse(w, r, CheckOrigin, http.StatusForbidden, err)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (u *Upgrader) refuse(w http.ResponseWriter, r *http.Request, status int, reason error) {
-	if u.Refused != nil {
-		u.Refused(RefusedUpgrade{Status: status, RemoteAddr: remoteHost(r.RemoteAddr), Reason: reason})
-	}
+func (u *Upgrader) refuse(w http.ResponseWriter, r *http.Request, check string, status int, reason error) {
+	u.report(r, check, status, reason)
 	http.Error(w, reason.Error(), status)
 }
+
+func (u *Upgrader) report(r *http.Request, check string, status int, reason error) {
+	if u.Refused != nil {
+		u.Refused(RefusedUpgrade{Check: check, Status: status, RemoteAddr: remoteHost(r.RemoteAddr), Reason: reason})
+	}
+}
+
+// NotFound answers a request to a path that nothing serves with 404. It reports a WebSocket handshake to Refused.
+func (u *Upgrader) NotFound(w http.ResponseWriter, r *http.Request) {
+	if isUpgrade(r) {
+		u.refuse(w, r, CheckPath, http.StatusNotFound, errNoPath)
+		return
+	}
+	http.NotFound(w, r)
+}
+
+// errNoPath does not include the path, which may have a secret.
+var errNoPath = errors.New("no WebSocket is served at this path")
+
+func isUpgrade(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }
 
 func (u *Upgrader) run(f func()) {
 	if u.Go != nil {
@@ -93,7 +121,7 @@ func (u *Upgrader) run(f func()) {
 }
 
 func (u *Upgrader) upgrade(w http.ResponseWriter, r *http.Request) (Conn, error) {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+	if !isUpgrade(r) {
 		w.Header().Set("Upgrade", "websocket")
 		w.Header().Set("Connection", "Upgrade")
 		http.Error(w, "a WebSocket handshake is expected here", http.StatusUpgradeRequired)
@@ -102,6 +130,7 @@ func (u *Upgrader) upgrade(w http.ResponseWriter, r *http.Request) (Conn, error)
 	c := newServerConn()
 	h := &hijacker{ResponseWriter: w, conn: c}
 	if err := answer(h, r); err != nil {
+		u.report(r, CheckHandshake, http.StatusBadRequest, err)
 		return nil, err
 	}
 	c.start(h.wire, u.Limits, Info{RemoteAddr: remoteHost(r.RemoteAddr), PeerCerts: peerCerts(r.TLS), Pass: h.pass})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // Bounds of an HTTP request before it becomes a WebSocket.
@@ -65,7 +66,8 @@ func (s *server) httpServer(h http.Handler, writeTimeout time.Duration) *http.Se
 }
 
 // mainHandler serves the WebSocket, links to artifacts and health, and also metrics without an admin listener.
-func (s *server) mainHandler(ws http.Handler) http.Handler {
+func (s *server) mainHandler(up *transport.Upgrader) http.Handler {
+	ws := up.Handler(s.serveConn)
 	mux := http.NewServeMux()
 	mux.Handle("GET "+s.values.Text("path"), ws)
 	if s.values.Text("path") != "/" {
@@ -78,10 +80,22 @@ func (s *server) mainHandler(ws http.Handler) http.Handler {
 	if s.ends.admin == "" {
 		addMetrics(mux, s.registry)
 	}
+	h := reportOtherPaths(mux, up)
 	if s.values.On("behind-proxy") {
-		return forwarded(mux)
+		return forwarded(h)
 	}
-	return mux
+	return h
+}
+
+// reportOtherPaths reports WebSocket handshakes at paths that mux does not serve.
+func reportOtherPaths(mux *http.ServeMux, up *transport.Upgrader) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" && r.Method == http.MethodGet {
+			up.NotFound(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 func (s *server) adminHandler() http.Handler {
@@ -120,7 +134,11 @@ func (s *server) backup(ctx context.Context, dir string) error {
 		return err
 	}
 	defer rt.HoldArtifacts()()
-	return backupData(ctx, rt.Store(), s.values.Text("data"), dir)
+	err := backupData(ctx, rt.Store(), s.values.Text("data"), dir)
+	if err == nil {
+		s.metrics.backedUp()
+	}
+	return err
 }
 
 // serveUnix serves the unix socket.

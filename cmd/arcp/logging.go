@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
@@ -16,9 +17,53 @@ import (
 func newLog(w io.Writer, v *settings.Values) zerolog.Logger {
 	setLogLevel(v)
 	if v.Text("log-format") == "console" {
-		w = zerolog.ConsoleWriter{Out: w, NoColor: !isTerminal(w) || noColor(), TimeFormat: time.TimeOnly}
+		w = zerolog.ConsoleWriter{Out: w, NoColor: !isTerminal(w) || noColor(), TimeFormat: "15:04:05.000"}
 	}
-	return zerolog.New(w).With().Timestamp().Logger()
+	return zerolog.New(w).Hook(zerolog.HookFunc(addTime))
+}
+
+// timeFormat is RFC 3339 with milliseconds.
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// addTime adds the time to a line, in UTC.
+func addTime(ev *zerolog.Event, _ zerolog.Level, _ string) {
+	ev.Str(zerolog.TimestampFieldName, time.Now().UTC().Format(timeFormat))
+}
+
+// logStarting logs what the server starts with. The store is open.
+func (s *server) logStarting(tools int) {
+	v := s.values
+	ev := s.log.Info().Str("version", thisBuild().Version).Str("data", v.Text("data")).Int("tools", tools).
+		Int("principals", s.auth.Principals()).Strs("dialects", []string{arcp.DialectRFC.String(), arcp.DialectDraft.String()}).
+		Bool("tls", s.cert != nil).Int("max_connections", maxConnections(v)).Int("max_sessions", v.Number("max-sessions")).
+		Int("max_jobs", v.Number("max-jobs")).Int64("max_data_bytes", s.maxData).Dur("retention_ms", v.Duration("retention"))
+	ev = addTexts(ev, "config", v.File, "listen", s.ends.listen, "admin", s.ends.admin, "unix", s.ends.unix)
+	if s.ends.stdio {
+		ev = ev.Bool("stdio", true)
+	}
+	ev.Msg("starting")
+}
+
+// addTexts adds fields, given as names and values, without those that are empty.
+func addTexts(ev *zerolog.Event, fields ...string) *zerolog.Event {
+	for i := 0; i < len(fields); i += 2 {
+		if fields[i+1] != "" {
+			ev = ev.Str(fields[i], fields[i+1])
+		}
+	}
+	return ev
+}
+
+// logReady logs that the server accepts connections.
+func (s *server) logReady() {
+	ev := addTexts(s.log.Info(), "url", s.clientURL(), "admin", s.adminURL())
+	ev.Dur("duration_ms", time.Since(s.began)).Msg("ready")
+}
+
+// logStopping logs why the server stops, and for how many jobs and how long it waits.
+func (s *server) logStopping(reason string) {
+	s.log.Info().Str("reason", reason).Int("jobs", s.rt.Load().ActiveJobs()).
+		Dur("drain_ms", s.values.Duration("drain")).Msg("stopping")
 }
 
 func setLogLevel(v *settings.Values) {

@@ -39,6 +39,7 @@ func (s *server) reload() {
 	s.log.Info().Strs("settings", reloaded).Bool("auth_file", authFile).Bool("certificate", certificate).
 		Strs("tools_added", tools.added).Strs("tools_changed", tools.changed).Strs("tools_removed", tools.removed).
 		Msg("reloaded")
+	s.metrics.reloaded(nil)
 }
 
 // readAgain reads and checks the configuration for a reload. It changes nothing.
@@ -65,6 +66,7 @@ func (s *server) readAgain() (*settings.Values, *configuration, error) {
 
 // logReloadFailure logs each mistake.
 func (s *server) logReloadFailure(err error) {
+	s.metrics.reloaded(err)
 	list := mistakesOf(err)
 	for _, m := range list {
 		s.log.Error().Str("file", m.File).Int("line", m.Line).Int("column", m.Column).Str("key", m.Key).Str("mistake", m.Message).

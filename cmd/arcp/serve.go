@@ -67,6 +67,8 @@ type server struct {
 	auth     *auth.Set
 	cert     *certificate // nil: no TLS
 	registry *prometheus.Registry
+	metrics  *serverMetrics
+	began    time.Time                       // of the start
 	config   *configuration                  // of the start
 	tools    *liveTools                      // nil before newRuntime
 	rt       atomic.Pointer[runtime.Runtime] // nil during the start
@@ -88,7 +90,7 @@ type server struct {
 func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), d *dev) error {
 	signals, stop := notify()
 	defer stop()
-	s := &server{app: a, dev: d, load: load, failed: make(chan error, 4), stdioFinished: make(chan struct{})}
+	s := &server{app: a, dev: d, load: load, began: time.Now(), failed: make(chan error, 4), stdioFinished: make(chan struct{})}
 	starting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	started := make(chan error, 1)
@@ -107,7 +109,7 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 		}
 		return err
 	case context.Cause(starting) == errStopped: // the start succeeded before the cancel
-		return s.stop(signals)
+		return s.stop(signals, "a signal during the start")
 	}
 	if reload {
 		s.reload()
@@ -118,6 +120,7 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 	}
 	s.announce()
 	notifySystemd(s.log, daemon.SdNotifyReady)
+	s.logReady()
 	return s.run(ctx, signals)
 }
 
@@ -159,6 +162,7 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.registry = prometheus.NewRegistry()
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics = newServerMetrics(s.registry, s.cert)
 	s.serveAdmin() // before newRuntime: it answers during recovery
 	rt, err := s.newRuntime(ctx)
 	if err != nil {
@@ -290,6 +294,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if s.tracer != nil { // a nil pointer in an interface is not nil
 		cfg.TracerProvider = s.tracer
 	}
+	s.logStarting(len(tools.Tools()))
 	rt, err := runtime.New(ctx, cfg)
 	if err != nil {
 		return nil, failf("start the runtime: %w", errors.Join(err, st.Close(), s.cleanUp()))
@@ -401,7 +406,7 @@ func (s *server) serveMain() {
 			listen = s.rt.Load().Gate().ProxyListener
 		}
 		s.main = listen(s.main)
-		s.mainSrv = s.httpServer(s.mainHandler(up.Handler(s.serveConn)), mainTimeout)
+		s.mainSrv = s.httpServer(s.mainHandler(up), mainTimeout)
 		go s.watch("listener", func() error { return s.mainSrv.Serve(s.secured(up)) })
 	}
 	if s.unix != nil {
@@ -423,12 +428,7 @@ func (s *server) watch(listener string, serve func() error) {
 
 // serveConn serves one connection.
 func (s *server) serveConn(conn transport.Conn) {
-	s.logEnd(conn, s.rt.Load().Serve(context.Background(), conn))
-}
-
-func (s *server) logEnd(conn transport.Conn, err error) {
-	info := conn.Info()
-	s.log.Debug().Str("transport", info.Kind).Str("remote", info.RemoteAddr).AnErr("reason", err).Msg("connection ended")
+	_ = s.rt.Load().Serve(context.Background(), conn) // the runtime logs the reason of the end
 }
 
 // secured returns the main listener with TLS, if configured. Without TLS and without a proxy it answers
@@ -455,20 +455,25 @@ func (s *server) announce() {
 }
 
 func (s *server) listening() string {
-	var line string
-	switch {
-	case s.main != nil:
-		line = s.url()
-	case s.unix != nil:
-		line = unixURL(s.ends.unix)
-	}
+	line := s.clientURL()
 	if admin := s.adminURL(); admin != "" {
 		line += " admin " + admin
 	}
 	return line
 }
 
-// url returns the URL for clients.
+// clientURL returns the URL for clients, or "" if there is only standard input.
+func (s *server) clientURL() string {
+	switch {
+	case s.main != nil:
+		return s.url()
+	case s.unix != nil:
+		return unixURL(s.ends.unix)
+	}
+	return ""
+}
+
+// url returns the URL of the main listener.
 func (s *server) url() string {
 	scheme := "ws"
 	if s.cert != nil {

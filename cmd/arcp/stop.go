@@ -34,24 +34,24 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 				notifySystemd(s.log, daemon.SdNotifyReady)
 				continue
 			}
-			s.log.Info().Str("signal", sig.String()).Dur("drain", s.values.Duration("drain")).Msg("stopping")
-			return s.stop(signals)
+			return s.stop(signals, signalName(sig))
 		case err := <-s.failed:
-			return errors.Join(err, s.stop(signals))
+			return errors.Join(err, s.stop(signals, "a listener has failed"))
 		case <-s.stdioFinished:
-			return s.stop(signals)
+			return s.stop(signals, "the session on standard input has ended")
 		case <-ctx.Done():
-			return s.stop(signals)
+			return s.stop(signals, "cancelled")
 		}
 	}
 }
 
 // stop drains the server. A second signal ends the drain at once: durable data is safe, and the next start ends
 // interrupted jobs. For `arcp dev` this is an end like any other.
-func (s *server) stop(signals <-chan os.Signal) error {
+func (s *server) stop(signals <-chan os.Signal, reason string) error {
 	if s.dev != nil {
 		s.dev.stopping(s)
 	}
+	s.logStopping(reason)
 	notifySystemd(s.log, daemon.SdNotifyStopping)
 	done := make(chan error, 1)
 	go func() { done <- s.drain() }()

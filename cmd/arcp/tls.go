@@ -31,6 +31,9 @@ func loadCertificate(v *settings.Values) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
+// expiry returns when the certificate expires, in seconds since 1970.
+func (c *certificate) expiry() float64 { return seconds(c.current.Load().Leaf.NotAfter) }
+
 // config allows only HTTP/1.1, which WebSocket upgrades need.
 func (c *certificate) config() *tls.Config {
 	return &tls.Config{

@@ -48,9 +48,6 @@ type Options struct {
 
 // New returns a Service without agents.
 func New(o Options) *Service {
-	for _, s := range agents.Statuses {
-		o.Metrics.Agents.WithLabelValues(string(s)).Set(0)
-	}
 	s := &Service{opts: o, away: awaySessions{announced: make(map[arcp.SessionID]struct{})}}
 	s.Workers = workers{&s.opts}
 	s.Store = agents.NewStore(agents.Options{Log: o.Log, Store: o.Store, OnRelease: s.released,

@@ -105,7 +105,7 @@ func (h *handshake) resumeRow(now time.Time, q machine.ResumeRequest, row store.
 // refuseAttachment refuses session.resume, or a session.open with the id of a session.
 func (h *handshake) refuseAttachment(now time.Time, opens bool, refused *arcp.Error) {
 	h.c.srv.opts.Metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
-	h.record(h.c.srv.opts.Logger.Warn().Str("reason", refused.Message), "rejected")
+	h.recordRejected(rejectionOf(refused), refused.Message)
 	if opens {
 		h.c.machine.Established(now, machine.SessionResult{Refused: refused})
 		return

@@ -238,7 +238,7 @@ func (c *conn) perform(now time.Time) {
 func (c *conn) reportIncident(i machine.Incident) {
 	c.srv.opts.Metrics.ProtocolErrors.WithLabelValues(i.Reason).Inc()
 	if i.Rejected {
-		c.handshake.record(c.srv.opts.Logger.Warn().Str("reason", i.Detail), "rejected")
+		c.handshake.recordRejected(i.Reason, i.Detail)
 	}
 	if i.Reason == machine.ReasonRole {
 		c.principal.audit(string(i.Type)).Str("decision", "denied").Str("reason", i.Reason).Msg("audit")
@@ -247,8 +247,13 @@ func (c *conn) reportIncident(i machine.Incident) {
 	if i.Warn {
 		ev = c.srv.opts.Logger.Warn()
 	}
-	ev.Str("session_id", string(c.id)).Str("reason", i.Reason).Str("type", string(i.Type)).
-		Str("detail", i.Detail).Msg("frame dropped or refused")
+	if i.Type != "" {
+		ev = ev.Str("type", string(i.Type))
+	}
+	if i.Detail != "" {
+		ev = ev.Str("detail", i.Detail)
+	}
+	ev.Str("session_id", string(c.id)).Str("reason", i.Reason).Msg("frame dropped or refused")
 }
 
 // runActions handles the acknowledgements of the inbox, and runs its actions.

@@ -11,6 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -101,7 +102,7 @@ func (h *handshake) openSession(now time.Time, q machine.EstablishRequest) {
 // is synced together with the row.
 func (h *handshake) createSession(now time.Time, q machine.EstablishRequest) {
 	if err := h.c.srv.registerSession(h.c); err != nil {
-		h.record(h.c.srv.opts.Logger.Warn().Str("reason", err.Message), "rejected")
+		h.recordRejected(rejectionOf(err), err.Message)
 		h.c.machine.Established(now, machine.SessionResult{Refused: err})
 		return
 	}
@@ -238,9 +239,36 @@ func (h *handshake) record(ev *zerolog.Event, result string) {
 		return
 	}
 	info := h.c.tc.Info()
-	ev.Str("session_id", string(h.c.id)).Str("principal", h.c.principal.identity.Principal).Str("scheme", schemeLabel(h.scheme)).
+	if principal := h.c.principal.identity.Principal; principal != "" {
+		ev = ev.Str("principal", principal)
+	}
+	ev.Str("session_id", string(h.c.id)).Str("scheme", schemeLabel(h.scheme)).
 		Str("transport", info.Kind).Str("remote", info.RemoteAddr).Str("result", result).
-		Dur("duration", time.Since(h.startedAt)).Msg("handshake")
+		Dur("duration_ms", time.Since(h.startedAt)).Msg("handshake")
+}
+
+// recordRejected counts and logs a handshake that is rejected for another reason than the credentials. reason is a
+// metric label.
+func (h *handshake) recordRejected(reason, detail string) {
+	h.c.srv.opts.Metrics.HandshakesRejected.WithLabelValues(reason).Inc()
+	h.record(h.c.srv.opts.Logger.Warn().Str("reason", detail), "rejected")
+}
+
+// rejectionOf returns the metric label of a refused session.
+func rejectionOf(refused *arcp.Error) string {
+	switch refused.Code {
+	case arcp.CodeResourceExhausted:
+		return metrics.RejectedLimit
+	case arcp.CodeResumeWindowExpired:
+		return metrics.RejectedResumeWindow
+	case arcp.CodeUnauthenticated:
+		return metrics.RejectedUnauthenticated
+	case arcp.CodeFailedPrecondition:
+		return metrics.RejectedDialect
+	case arcp.CodeUnavailable:
+		return metrics.RejectedUnavailable
+	}
+	return metrics.RejectedOther
 }
 
 // releasePass removes the connection from the gate. A connection of Gate().Listener is removed

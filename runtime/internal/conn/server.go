@@ -245,10 +245,30 @@ func (s *Server) Serve(ctx context.Context, tc transport.Conn, program *Program)
 		defer context.AfterFunc(ctx, func() { c.inbox.post(shutdown{}) })()
 	}
 	err = c.run()
+	logEnd(c)
 	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
 		return nil
 	}
 	return err
+}
+
+// logEnd logs the end of a connection.
+func logEnd(c *conn) {
+	ev := c.srv.opts.Logger.Debug()
+	if !ev.Enabled() {
+		return
+	}
+	if c.session.Session != nil {
+		ev = ev.Str("session_id", string(c.id)).Str("principal", c.principal.identity.Principal)
+	}
+	if closing := c.ending.close; closing == nil {
+		ev = ev.AnErr("reason", c.ending.err)
+	} else if closing.Reason != "" {
+		ev = ev.Str("reason", closing.Reason)
+	}
+	info := c.tc.Info()
+	ev.Str("transport", info.Kind).Str("remote", info.RemoteAddr).
+		Dur("duration_ms", time.Since(c.handshake.startedAt)).Msg("connection ended")
 }
 
 // accept returns a new connection. It closes tc if the connection is refused.

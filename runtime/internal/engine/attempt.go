@@ -33,6 +33,7 @@ func (s *supervisor) startAttempt(now time.Time) {
 func (s *supervisor) emitStarted(now time.Time) {
 	s.started = now
 	s.times.start(now, s.attempt)
+	logStarted(s.run)
 	s.attemptSpan = s.span.Start(tracing.Attempt)
 	s.attemptSpan.SetAttempt(s.attempt)
 	if s.attempt == 1 {

@@ -107,7 +107,7 @@ func (c *Call) drop() { c.ended, c.supervisor.outcome = true, nil }
 func (c *Call) concluded() {
 	c.ended = true
 	if !c.claimed {
-		c.supervisor.metrics.Submitted.Inc()
+		countAccepted(c.supervisor.run)
 		c.submit.answerAccepted(c.supervisor.run)
 	}
 }

@@ -334,7 +334,7 @@ func (cc *childCall) commitChild(r *run, child *family.Child, l *lease.Lease) er
 	r.e.cfg.Log.Append(w, func(res *store.Result) {
 		if res.Err == nil {
 			child.Created = true
-			r.metrics.Submitted.Inc()
+			countAccepted(r)
 			r.markAccepted(true)
 		} else if grant != nil {
 			grant.Discard()

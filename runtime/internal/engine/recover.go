@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -16,6 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -145,8 +145,7 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 func recoverOrphan(e *Engine, row *store.Job, refusal *arcp.Error) *recoveredJob {
 	err := arcp.Errorf(refusal.Code, "the runtime was started without the tool %s of the job", row.Agent)
 	err.Retryable = true
-	name, _, _ := strings.Cut(row.Agent, "@")
-	r := &run{e: e, attempt: row.Attempt, definition: definition{row: *row, metrics: e.cfg.Metrics.Tool(name), common: commonOf(row),
+	r := &run{e: e, attempt: row.Attempt, definition: definition{row: *row, metrics: e.cfg.Metrics.Tool(metrics.NameOf(row.Agent)), common: commonOf(row),
 		position: family.Position{Depth: optionsOf(row).Depth}}}
 	return &recoveredJob{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(err)}
 }

@@ -127,10 +127,18 @@ func (t *jobTimers) stop() {
 }
 
 func newRun(e *Engine, t *tool.Tool) *run {
-	r := &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(t.Name)}, attempt: 1, state: arcp.StateAccepted,
+	r := &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(metricName(t))}, attempt: 1, state: arcp.StateAccepted,
 		authority: jobAuthority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1)}
 	r.questions.mu = &r.mu
 	return r
+}
+
+// metricName returns the value of the metric label tool: the built-in tools have one in common.
+func metricName(t *tool.Tool) string {
+	if t.Source == tool.SourceBuiltin {
+		return metrics.Builtin
+	}
+	return t.Name
 }
 
 // builtin reports whether the tool is built-in. Limits does not count the job, and the job emits no

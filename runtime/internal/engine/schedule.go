@@ -440,7 +440,7 @@ func (s planner) commitFiring(r *run, record scheduleRecord) *arcp.Error {
 		w.Put(grant.Records...)
 	}
 	err = s.storeSchedule(w, record, func() {
-		r.metrics.Submitted.Inc()
+		countAccepted(r)
 		r.markAccepted(true)
 	})
 	if err == nil {

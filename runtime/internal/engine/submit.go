@@ -286,7 +286,7 @@ func (s *Submit) claimCommitted(r *run, res *store.Result) bool {
 	case res.Existing != "":
 		newRepetitions(r.e).answer(s, res.Existing, res.Digest == r.row.Digest)
 	default:
-		r.metrics.Submitted.Inc()
+		countAccepted(r)
 		s.answerAccepted(r)
 		return true
 	}

@@ -456,11 +456,7 @@ func (r *run) logFinished(cfg *Config, o *job.Outcome, now time.Time) {
 	if o.Err != nil {
 		cfg.Metrics.Errors.WithLabelValues(string(o.Err.Code)).Inc()
 	}
-	if ev := cfg.Logger.Info(); ev.Enabled() {
-		ev.Str("job_id", string(r.row.ID)).Str("session_id", string(r.row.Session)).Str("principal", r.row.Principal).
-			Str("tool", r.row.Agent).Str("outcome", string(o.State)).Str("code", string(outcomeCode(o))).
-			Str("trace_id", r.row.TraceID).Dur("duration", took).Msg("job finished")
-	}
+	logOutcome(cfg, r, o, took)
 }
 
 // hasPassed reports whether a deadline, if there is one, has passed.

@@ -90,7 +90,7 @@ func (l *Log) Release(id arcp.SessionID, seq uint64) {
 	default:
 		st.backlog.free(seq)
 	}
-	st.released = max(st.released, seq)
+	l.updateLocked(st, func() { st.released = max(st.released, seq) })
 }
 
 // sizes adds up the sizes of events. Followers of a job share the events.

@@ -14,7 +14,14 @@ type sessionState struct {
 	last     uint64   // highest number since the log was started
 	first    uint64   // lowest one; 0: none
 	released uint64   // highest number released since then
+	from     uint64   // last number before the first event that counts as unreleased
 	backlog  *backlog // without the events before first until Measure has added them; nil: empty
+}
+
+// unreleased returns how many events since the log was started, or since the position of the first connection,
+// are not released.
+func (st *sessionState) unreleased() int64 {
+	return int64(st.last - min(st.last, max(st.released, st.from)))
 }
 
 // Attach returns a cursor of a session that starts after a position. From then on the cursor misses no
@@ -24,8 +31,12 @@ func (l *Log) Attach(id arcp.SessionID, after, last uint64, loop Loop) *Cursor {
 	c := &Cursor{log: l, key: string(id), loop: loop, pos: after, last: last, limit: NoLimit}
 	l.sessionsMu.Lock()
 	st := l.sessionLocked(id)
+	if st.last == 0 {
+		st.from = after
+	}
 	old := st.cursor
-	st.cursor, st.last = c, last
+	st.cursor = c
+	l.updateLocked(st, func() { st.last = last })
 	l.sessionsMu.Unlock()
 	if old != nil {
 		old.supersede()
@@ -41,6 +52,21 @@ func (l *Log) sessionLocked(id arcp.SessionID) *sessionState {
 		l.sessions[id] = st
 	}
 	return st
+}
+
+// updateLocked changes last or released of a session, and counts the unreleased events.
+func (l *Log) updateLocked(st *sessionState, change func()) {
+	l.unreleased -= st.unreleased()
+	change()
+	l.unreleased += st.unreleased()
+}
+
+// Unreleased returns how many events are not released, of all sessions together. Events from before the log was
+// started count from the first connection of their session, after its position.
+func (l *Log) Unreleased() int64 {
+	l.sessionsMu.Lock()
+	defer l.sessionsMu.Unlock()
+	return l.unreleased
 }
 
 // AttachFeed calls attached with a cursor of a principal's feed that starts after a
@@ -81,6 +107,9 @@ func (l *Log) Forget(id arcp.SessionID) {
 	l.sessionsMu.Lock()
 	st := l.sessions[id]
 	delete(l.sessions, id)
+	if st != nil {
+		l.unreleased -= st.unreleased()
+	}
 	l.sessionsMu.Unlock()
 	if st != nil && st.cursor != nil {
 		st.cursor.markClosed()
@@ -143,6 +172,10 @@ func (l *Log) deliverFeed(f *store.FeedRun, t *tailEntry) {
 func (l *Log) extend(run *store.Run, size *sizes) *Cursor {
 	l.sessionsMu.Lock()
 	st := l.sessionLocked(run.Session)
+	if st.last == 0 {
+		st.from = run.First - 1
+	}
+	l.unreleased -= st.unreleased()
 	st.last = lastOf(run)
 	var overflow uint64
 	older := false
@@ -158,6 +191,7 @@ func (l *Log) extend(run *store.Run, size *sizes) *Cursor {
 		overflow = st.backlog.add(st.last, size.of(run.Events), uint64(l.opts.BacklogBytes))
 		st.released = max(st.released, overflow)
 	}
+	l.unreleased += st.unreleased()
 	c := st.cursor
 	l.sessionsMu.Unlock()
 	if older && l.opts.OnUnmeasured != nil {

@@ -446,7 +446,7 @@ func TestRefusedWriteAffectsNoOther(t *testing.T) {
 // Writes queued during a commit go into one commit.
 func TestQueuedWritesAreOneCommit(t *testing.T) {
 	committed := 0
-	f := newFixture(t, Options{OnCommit: func(events int, _ time.Duration) { committed += events }})
+	f := newFixture(t, Options{OnCommit: func(events int, _ time.Duration, _ error) { committed += events }})
 	f.session("sess_1")
 	f.job("job_1", "sess_1")
 	gate := make(chan struct{})

@@ -33,8 +33,9 @@ var ErrClosed = errors.New("event log is closed")
 
 // Options of a Log.
 type Options struct {
-	// OnCommit, if set, is called after every commit on the committer's goroutine.
-	OnCommit func(events int, d time.Duration)
+	// OnCommit, if set, is called after every commit on the committer's goroutine. err is the error of
+	// the store: nothing of the commit is stored.
+	OnCommit func(events int, d time.Duration, err error)
 	// OnBroken, if set, is called once when the store has failed. All later writes are
 	// refused.
 	OnBroken func(error)
@@ -77,6 +78,7 @@ type Log struct {
 	sessionsMu sync.Mutex
 	// sessions are by session id, because the results of the store name sessions by id.
 	sessions   map[arcp.SessionID]*sessionState
+	unreleased int64                // of all sessions
 	feeds      map[string][]*Cursor // by principal
 	unmeasured []arcp.SessionID     // sessions whose older events Measure has to count
 
@@ -296,7 +298,7 @@ func (l *Log) commit(c *committer, batch []entry, events int) {
 	l.perform(c)
 	c.busy = l.opts.CommitDelay > 0 && l.waiting() // writes of the callbacks below do not count
 	if l.opts.OnCommit != nil {
-		l.opts.OnCommit(events, time.Since(start))
+		l.opts.OnCommit(events, time.Since(start), c.broken)
 	}
 	for i := range batch {
 		r := &c.results[i]

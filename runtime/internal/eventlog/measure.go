@@ -115,7 +115,7 @@ func (l *Log) addMeasured(m *measuring) {
 	}
 	st.backlog.prepend(&m.backlog)
 	overflow := st.backlog.overflow(uint64(l.opts.BacklogBytes))
-	st.released = max(st.released, overflow)
+	l.updateLocked(st, func() { st.released = max(st.released, overflow) })
 	l.sessionsMu.Unlock()
 	if overflow > 0 {
 		l.opts.OnOverflow(m.id, overflow)

@@ -3,6 +3,7 @@ package metrics
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -21,7 +22,6 @@ func touch(m *Metrics) {
 	m.Evictions.WithLabelValues("cancelled").Inc()
 	m.Jobs.WithLabelValues("running").Inc()
 	m.JobsRecovered.WithLabelValues("fail").Inc()
-	m.ToolsAbandoned.WithLabelValues("demo.echo").Inc()
 	m.RateLimited.WithLabelValues("jobs").Inc()
 	m.WorkerDispatches.WithLabelValues(DispatchOK).Inc()
 	m.CredentialOperations.WithLabelValues("issue", "ok").Inc()
@@ -39,6 +39,9 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 	RegisterWaiting(reg, func() map[string]int { return map[string]int{arcp.WaitWorker: 1} })
 	RegisterArtifacts(reg, func() (int, int64) { return 1, 2 })("put", "ok")
 	RegisterArtifactLinks(reg, []string{"issued"})("issued")
+	RegisterSnapshot(reg, func() Snapshot {
+		return Snapshot{Queues: []Queue{{Tool: "demo.echo", Jobs: 1, Oldest: time.Now()}}, Workers: map[string]int{"demo.echo": 1}}
+	}, func() uint64 { return 1 })
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +76,7 @@ func TestToolNamesAreBounded(t *testing.T) {
 	for i := range 3 * maxTools {
 		m.Tool("tool." + strings.Repeat("x", i)).Submitted.Inc()
 	}
-	if n := len(m.tools); n > maxTools {
+	if n := len(m.tools.byName); n > maxTools {
 		t.Errorf("%d tool labels, want at most %d: the rest is other", n, maxTools)
 	}
 }

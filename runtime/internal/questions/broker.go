@@ -180,6 +180,18 @@ func (b *Broker) remove(row approval.Row) {
 	b.opts.Metrics.ApprovalWait.Observe(max(0, row.ResolvedAt.Sub(row.CreatedAt).Seconds()))
 }
 
+// Oldest returns when the oldest pending question was asked; zero: none is pending.
+func (b *Broker) Oldest() (oldest time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, q := range b.pending {
+		if oldest.IsZero() || q.Row.CreatedAt.Before(oldest) {
+			oldest = q.Row.CreatedAt
+		}
+	}
+	return oldest
+}
+
 func (b *Broker) wakeLocked(id string) {
 	for _, c := range b.changec[id] {
 		close(c)

@@ -73,13 +73,6 @@ var _ engine.Resources = (*Service)(nil)
 // errShutdown ends clean-ups when the service stops.
 var errShutdown = errors.New("the runtime is shutting down")
 
-var entryStatuses = func() (list []string) {
-	for _, s := range resources.Statuses {
-		list = append(list, string(s))
-	}
-	return list
-}()
-
 // New returns a Service, and an error for handlers that contradict each other or a
 // directory that cannot be opened.
 func New(o Options) (*Service, error) {
@@ -102,7 +95,7 @@ func New(o Options) (*Service, error) {
 		Retention: o.Retention,
 		Sessions:  o.Sessions,
 		OnEntryCount: func(kind string, status resources.Status, more int) {
-			m.Resource(kind, string(status), entryStatuses).Add(float64(more))
+			m.Resource(kind, string(status)).Add(float64(more))
 		},
 		OnLeaseCount: func(state resources.State, more int) {
 			if !state.Known() {

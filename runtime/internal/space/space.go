@@ -28,6 +28,7 @@ type Watch struct {
 	opts     Options
 	diskFull atomic.Bool
 	dataFull atomic.Bool
+	free     atomic.Uint64 // of the disk at the last check
 	fullAt   time.Time     // when dataFull became true; zero: it is false, or still being full was logged
 	commitc  chan struct{} // buffered 1: there was a commit since the last check
 	quit     chan struct{}
@@ -66,6 +67,10 @@ func (w *Watch) DiskFull() bool { return w.diskFull.Load() }
 
 // DataFull reports whether the store has reached its bound.
 func (w *Watch) DataFull() bool { return w.dataFull.Load() }
+
+// Free returns the free bytes of the disk at the last check, at most interval ago. ok is false if the disk is
+// not watched.
+func (w *Watch) Free() (bytes uint64, ok bool) { return w.free.Load(), w.watchesDisk() }
 
 // Start checks the store and starts the goroutine. freed is called when space is available again.
 func (w *Watch) Start(freed func()) {
@@ -123,6 +128,7 @@ func (w *Watch) checkDisk(freed func()) {
 		w.opts.Logger.Error().Err(err).Msg("free space of the data directory")
 		return
 	}
+	w.free.Store(free)
 	minFree := uint64(w.opts.MinFree)
 	switch was := w.diskFull.Load(); {
 	case !was && free < minFree:

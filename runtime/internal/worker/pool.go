@@ -445,6 +445,29 @@ func (p *Pool) updateMetric(ws *workerSession) {
 	ws.inMetric = !ws.inMetric
 }
 
+// Sessions returns how many connected sessions execute each tool, by its name.
+func (p *Pool) Sessions() map[string]int {
+	p.mu.Lock()
+	defer p.unlock()
+	sessions := make(map[string]map[*workerSession]bool)
+	for ref, t := range *p.tools.Load() {
+		name := metrics.NameOf(ref)
+		if sessions[name] == nil {
+			sessions[name] = make(map[*workerSession]bool)
+		}
+		for _, a := range t.agents {
+			if a.worker.conn != nil {
+				sessions[name][a.worker] = true
+			}
+		}
+	}
+	counts := make(map[string]int, len(sessions))
+	for name, list := range sessions {
+		counts[name] = len(list)
+	}
+	return counts
+}
+
 // removeIdle removes a session without connection, agents and dispatches. Called with p.mu.
 func (p *Pool) removeIdle(ws *workerSession) {
 	if ws.conn == nil && ws.agents == 0 && len(ws.dispatches) == 0 {

@@ -157,7 +157,7 @@ func (s *Source) run() {
 		s.setState(stateWaiting)
 		s.cfg.Metrics.restarted()
 		pause := restarts.Next()
-		s.log.Warn().Str("error", clip.Ellipsis(err.Error(), maxDescription)).Stringer("again_in", pause.Round(time.Millisecond)).
+		s.log.Warn().Str("error", clip.Ellipsis(err.Error(), maxDescription)).Dur("again_in_ms", pause.Round(time.Millisecond)).
 			Msg("the session with an MCP server has ended; another is begun")
 		_ = backoff.Sleep(s.ctx, pause) // the loop checks ctx
 	}
@@ -436,7 +436,7 @@ func (s *Source) openHTTP(h *headers, ob *observer) (*connection, error) {
 	r := newRoundTripper(h, s.maxBytes)
 	r.query, endpoint.RawQuery = endpoint.RawQuery, ""
 	r.onNoStream = func() {
-		s.log.Warn().Stringer("after", streamWait).Msg("an MCP server does not answer the request for its stream; the session continues without it")
+		s.log.Warn().Dur("after_ms", streamWait).Msg("an MCP server does not answer the request for its stream; the session continues without it")
 	}
 	return &connection{
 		transport: httpTransport{

@@ -104,7 +104,7 @@ func (w *Worker) run(ctx context.Context, first chan<- error) {
 		}
 		delays.Lasted(time.Since(began))
 		delay := delays.Next()
-		w.cfg.Log.Warn().Err(err).Str("worker", w.cfg.Name).Dur("delay", delay).Msg("a worker has ended; it is started again")
+		w.cfg.Log.Warn().Err(err).Str("worker", w.cfg.Name).Dur("delay_ms", delay).Msg("a worker has ended; it is started again")
 		if backoff.Sleep(ctx, delay) != nil {
 			return
 		}

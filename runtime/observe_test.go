@@ -1,0 +1,353 @@
+package runtime_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// openLabels are the labels with values that appear later.
+var openLabels = []string{"tool", "currency"}
+
+// seriesOf returns the series of the metrics whose labels all have closed sets.
+func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]bool {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := make(map[string]bool)
+	for _, family := range families {
+	next:
+		for _, m := range family.GetMetric() {
+			labels := []string{family.GetName()}
+			for _, l := range m.GetLabel() {
+				if slices.Contains(openLabels, l.GetName()) {
+					continue next
+				}
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			series[strings.Join(labels, " ")] = true
+		}
+	}
+	return series
+}
+
+// wantClosedSets checks that every series with closed label sets existed when the runtime started.
+func wantClosedSets(t *testing.T, reg *prometheus.Registry) {
+	t.Helper()
+	fresh := prometheus.NewRegistry()
+	rt, err := runtime.New(context.Background(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(new(auth.Config)), Metrics: fresh,
+		FreeSpace: func() (uint64, error) { return 1 << 40, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rt.Shutdown(context.Background())
+	atStart := seriesOf(t, fresh)
+	for _, name := range slices.Sorted(maps.Keys(seriesOf(t, reg))) {
+		if !atStart[name] {
+			t.Errorf("the series %s does not exist before its first event", name)
+		}
+	}
+}
+
+func gauge(t *testing.T, f *fixture, name, label string, want float64) {
+	t.Helper()
+	if got := f.sum(name, label); got != want {
+		t.Errorf("%s %s is %v, want %v", name, label, got, want)
+	}
+}
+
+func TestQueuesHaveTheirLengthAndAge(t *testing.T) {
+	var release chan struct{} // of the bubble
+	inBubble(t, func(c *runtime.Config) {
+		release = make(chan struct{})
+		narrow := tool.MustNew(tool.Capability{Name: "narrow", Limits: tool.Limits{Concurrency: 1, Timeout: time.Hour}},
+			func(ctx context.Context, _ tool.Job, _ struct{}) (string, error) {
+				select {
+				case <-release:
+					return "", nil
+				case <-ctx.Done():
+					return "", ctx.Err()
+				}
+			})
+		if err := c.Tools.Register(narrow); err != nil {
+			t.Fatal(err)
+		}
+	}, func(f *fixture) {
+		p := f.dial("alice")
+		gauge(t, f, "arcp_jobs_queued", `"narrow"`, 0)
+		gauge(t, f, "arcp_jobs_queued_oldest_seconds", `"narrow"`, 0)
+		p.submit("narrow", "{}")
+		time.Sleep(10 * time.Second)
+		first := p.submit("narrow", "{}")
+		time.Sleep(10 * time.Second)
+		p.submit("narrow", "{}")
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		gauge(t, f, "arcp_jobs_queued", `"narrow"`, 2)
+		gauge(t, f, "arcp_jobs_queued_oldest_seconds", `"narrow"`, 20)
+		gauge(t, f, "arcp_jobs_queued", "", 2)
+		p.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q}`, first))
+		synctest.Wait()
+		gauge(t, f, "arcp_jobs_queued", `"narrow"`, 1)
+		gauge(t, f, "arcp_jobs_queued_oldest_seconds", `"narrow"`, 10)
+		if n := f.rt.ActiveJobs(); n != 2 {
+			t.Errorf("%d jobs are active, want the one that runs and the one that waits", n)
+		}
+		close(release)
+		synctest.Wait()
+		gauge(t, f, "arcp_jobs_queued", `"narrow"`, 0)
+		gauge(t, f, "arcp_jobs_queued_oldest_seconds", `"narrow"`, 0)
+	})
+}
+
+func TestOldestApprovalHasItsAge(t *testing.T) {
+	inBubble(t, withPeople(t), func(f *fixture) {
+		p := f.dial("alice")
+		gauge(t, f, "arcp_approvals_oldest_seconds", "", 0)
+		id := p.submit("danger", `{}`)
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		p.submit("danger", `{}`)
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		gauge(t, f, "arcp_approvals_oldest_seconds", "", 20)
+		p.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q}`, id))
+		synctest.Wait()
+		gauge(t, f, "arcp_approvals_oldest_seconds", "", 10)
+	})
+}
+
+func TestWorkersOfATool(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		w := f.startWorker("alice", "a@1.0.0", "")
+		synctest.Wait()
+		gauge(t, f, "arcp_tool_workers", `"a"`, 1)
+		_ = w.conn.Abort()
+		synctest.Wait()
+		gauge(t, f, "arcp_tool_workers", `"a"`, 0)
+	})
+}
+
+// Events of a client that acknowledges nothing count, also without its connection, until it does or its session ends.
+func TestUnacknowledgedEventsAreCounted(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		p := f.dial("alice")
+		p.submit("demo.echo", `{}`)
+		seq := p.until("job.completed").EventSeq
+		p.send("session.ack", fmt.Sprintf(`{"last_processed_seq":%d}`, seq))
+		synctest.Wait()
+		gauge(t, f, "arcp_unacked_events", "", 0)
+		p.submit("demo.echo", `{}`)
+		more := p.until("job.completed").EventSeq
+		synctest.Wait()
+		gauge(t, f, "arcp_unacked_events", "", float64(more-seq))
+		_ = p.conn.Abort()
+		synctest.Wait()
+		gauge(t, f, "arcp_unacked_events", "", float64(more-seq))
+		time.Sleep(runtime.DefaultRetention + time.Hour)
+		gauge(t, f, "arcp_unacked_events", "", 0)
+	})
+}
+
+// brokenStore fails every commit once broken is set.
+type brokenStore struct {
+	store.Store
+	broken bool
+}
+
+func (s *brokenStore) Commit(writes []*store.Write, results []store.Result) error {
+	if s.broken {
+		return errors.New("no disk")
+	}
+	return s.Store.Commit(writes, results)
+}
+
+func TestFailedCommitsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, reg := &brokenStore{Store: mem.Open(mem.Options{})}, prometheus.NewRegistry()
+		rt, err := runtime.New(t.Context(), runtime.Config{Store: st, Auth: auth.NewSet(new(auth.Config)), Metrics: reg})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &fixture{T: t, reg: reg, rt: rt}
+		before := f.sum("arcp_events_appended_total", "")
+		gauge(t, f, "arcp_store_commit_errors_total", "", 0)
+		st.broken = true
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = rt.Shutdown(ctx) // commits
+		if f.sum("arcp_store_commit_errors_total", "") == 0 {
+			t.Error("a failed commit is not counted")
+		}
+		gauge(t, f, "arcp_events_appended_total", "", before)
+	})
+}
+
+// logLines returns the lines of a log with a message.
+func logLines(t *testing.T, log *syncBuffer, message string) (lines []map[string]any) {
+	t.Helper()
+	for text := range strings.Lines(log.String()) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		if line["message"] == message {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// wantLine checks that the log has one line with a message, and that it has these fields and no others.
+func wantLine(t *testing.T, log *syncBuffer, message string, want map[string]any) {
+	t.Helper()
+	lines := logLines(t, log, message)
+	if len(lines) != 1 {
+		t.Errorf("%d lines %q, want one:\n%s", len(lines), message, log)
+		return
+	}
+	for name, value := range want {
+		got, ok := lines[0][name]
+		if !ok || value != any(nil) && fmt.Sprint(got) != fmt.Sprint(value) {
+			t.Errorf("%q has %s: %v, want %v", message, name, got, value)
+		}
+	}
+	for name, got := range lines[0] {
+		if _, ok := want[name]; !ok && name != "message" {
+			t.Errorf("%q has %s: %v, want no such field", message, name, got)
+		}
+	}
+}
+
+func TestJobsAreLoggedFromTheirSubmitToTheirEnd(t *testing.T) {
+	log := new(syncBuffer)
+	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(log) }, func(f *fixture) {
+		p := f.dial("alice")
+		id := p.submit("demo.sleep", `{"ms":1500}`)
+		synctest.Wait()
+		job := map[string]any{"level": "debug", "job_id": id, "session_id": p.session, "principal": "alice", "tool": "demo.sleep@1.0.0", "trace_id": nil}
+		wantLine(t, log, "job accepted", job)
+		job["attempt"] = 1
+		wantLine(t, log, "job started", job)
+		p.until("job.completed")
+		synctest.Wait()
+		delete(job, "attempt")
+		job["level"], job["outcome"], job["duration_ms"] = "info", "completed", 1500
+		wantLine(t, log, "job finished", job)
+
+		p.must("tools.list", `{}`)
+		synctest.Wait()
+		if lines := logLines(t, log, "job finished"); len(lines) != 2 || lines[1]["level"] != "debug" {
+			t.Errorf("a call of a built-in tool is logged as %v, want a line with the level debug", lines)
+		}
+		session := p.session
+		_ = p.conn.Abort()
+		synctest.Wait()
+		wantLine(t, log, "connection ended", map[string]any{"level": "debug", "session_id": session, "principal": "alice",
+			"transport": nil, "remote": nil, "reason": nil, "duration_ms": 1500})
+	})
+}
+
+// The log has the error of a failed job, but no arguments, results, tokens or values of credentials.
+func TestLogHasNoSecrets(t *testing.T) {
+	log := new(syncBuffer)
+	const text = "the quick brown fox jumps over the lazy dog, and then once more"
+	inBubble(t, func(c *runtime.Config) {
+		c.Log = zerolog.New(log)
+		for name, message := range map[string]string{
+			"whole": "cannot open " + text + " now", "cut": "cannot open " + text[:30] + "…", "number": "no account 55512345",
+			"quoted": fmt.Sprintf("bad input %q", text), "plain": "the disk is full",
+		} {
+			failing := tool.MustNew(tool.Capability{Name: name}, func(context.Context, tool.Job, struct {
+				Text   string   `json:"text"`
+				List   []string `json:"list"`
+				Number int      `json:"number"`
+			}) (string, error) {
+				return "", errors.New(message)
+			})
+			if err := c.Tools.Register(failing); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, func(f *fixture) {
+		p, resumeToken := f.dialToken("alice")
+		for name, want := range map[string]string{
+			"whole": "cannot open [argument] now", "cut": "cannot open [argument]…", "number": "no account [argument]",
+			"quoted": `bad input "[argument]"`, "plain": "the disk is full",
+		} {
+			p.submit(name, fmt.Sprintf(`{"text":%q,"list":["brown fox","55"],"number":55512345}`, text))
+			p.until("job.failed")
+			synctest.Wait()
+			lines := logLines(t, log, "job finished")
+			if line := lines[len(lines)-1]; line["error"] != want {
+				t.Errorf("%s: the log has the error %v, want %q", name, line["error"], want)
+			}
+		}
+		p.submit("demo.echo", `{"private":"a result and an argument"}`)
+		p.until("job.completed")
+		p.submit("whole", `{"list":[],"number":1,"text":"`+strings.Repeat("x", 70_000)+`"}`)
+		p.until("job.failed")
+		f.rt.Upgrader().Refused(transport.RefusedUpgrade{Check: transport.CheckHost, Status: 421, RemoteAddr: "192.0.2.1", Reason: errors.New("not allowed")})
+		_ = p.conn.Abort()
+		f.resume(resumeToken, 0)
+		f.connect(nil).send("session.open", `{"auth":{"scheme":"bearer","token":"wrong-hunter2"},"client":{"kind":"t","version":"1"}}`)
+		synctest.Wait()
+		for _, secret := range []string{"quick brown", "lazy dog", "55512345", "brown fox", "a result and", "xxxx", "alice-" + token, resumeToken, "hunter2"} {
+			if strings.Contains(log.String(), secret) {
+				t.Errorf("the log has %q:\n%s", secret, log)
+			}
+		}
+	})
+}
+
+// Lines about refused handshakes are bounded, and say how many were left out.
+func TestRefusedHandshakesDoNotFillTheLog(t *testing.T) {
+	log := new(syncBuffer)
+	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(log) }, func(f *fixture) {
+		refuse := f.rt.Upgrader().Refused
+		for range 25 {
+			refuse(transport.RefusedUpgrade{Check: transport.CheckPath, Status: 404, RemoteAddr: "192.0.2.1", Reason: errors.New("no path")})
+		}
+		if n := len(logLines(t, log, "WebSocket handshake refused")); n != 10 {
+			t.Errorf("%d lines in a minute, want 10", n)
+		}
+		time.Sleep(time.Minute)
+		refuse(transport.RefusedUpgrade{Check: transport.CheckPath, Status: 404, RemoteAddr: "192.0.2.1", Reason: errors.New("no path")})
+		lines := logLines(t, log, "WebSocket handshake refused")
+		if last := lines[len(lines)-1]; len(lines) != 11 || last["omitted"] != 15.0 || last["level"] != "warn" || last["check"] != "path" || last["reason"] != "no path" {
+			t.Errorf("after a minute: %d lines, the last one is %v", len(lines), last)
+		}
+		gauge(t, f, "arcp_upgrades_refused_total", `"path"`, 26)
+	})
+}
+
+func TestRejectedHandshakesHaveAReason(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.MaxSessions = 1 }, func(f *fixture) {
+		f.dial("alice")
+		f.connect(nil).send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"t","version":"1"}}`, token))
+		f.resume("rt_nothing", 0)
+		synctest.Wait()
+		gauge(t, f, "arcp_handshakes_rejected_total", `"limit"`, 1)
+		gauge(t, f, "arcp_handshakes_rejected_total", `"resume_window"`, 1)
+		gauge(t, f, "arcp_handshakes_total", `"rejected"`, 2)
+	})
+}
