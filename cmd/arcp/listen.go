@@ -103,7 +103,8 @@ func (s *server) adminHandler() http.Handler {
 	addHealth(mux, s.probes(), true)
 	addMetrics(mux, s.registry)
 	addDebug(mux)
-	addBackup(mux, s.backupKey, s.backup)
+	data := s.values.Text("data") // a reload replaces s.values
+	addBackup(mux, s.backupKey, func(ctx context.Context, dir string) error { return s.backup(ctx, data, dir) })
 	if isLoopback(s.ends.admin) {
 		return onlyKnownHosts(s.values.List("allow-host"), mux)
 	}
@@ -124,8 +125,8 @@ func (s *server) backupKey() (*backupKey, error) {
 	return s.key, nil
 }
 
-// backup copies the data of the running server. A stopping server refuses it.
-func (s *server) backup(ctx context.Context, dir string) error {
+// backup copies the data of the running server to dir. A stopping server refuses it.
+func (s *server) backup(ctx context.Context, data, dir string) error {
 	rt := s.rt.Load()
 	if rt == nil {
 		return errStarting
@@ -134,7 +135,7 @@ func (s *server) backup(ctx context.Context, dir string) error {
 		return err
 	}
 	defer rt.HoldArtifacts()()
-	err := backupData(ctx, rt.Store(), s.values.Text("data"), dir)
+	err := backupData(ctx, rt.Store(), data, dir)
 	if err == nil {
 		s.metrics.backedUp()
 	}

@@ -407,7 +407,8 @@ func (s *server) serveMain() {
 		}
 		s.main = listen(s.main)
 		s.mainSrv = s.httpServer(s.mainHandler(up), mainTimeout)
-		go s.watch("listener", func() error { return s.mainSrv.Serve(s.secured(up)) })
+		secured := s.secured(up) // here, because a reload replaces s.values
+		go s.watch("listener", func() error { return s.mainSrv.Serve(secured) })
 	}
 	if s.unix != nil {
 		go s.watch("unix socket", s.serveUnix)
