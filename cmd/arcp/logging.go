@@ -54,10 +54,10 @@ func addTexts(ev *zerolog.Event, fields ...string) *zerolog.Event {
 	return ev
 }
 
-// logReady logs that the server accepts connections.
-func (s *server) logReady() {
+// logReady logs that the server accepts connections. began is when its start began.
+func (s *server) logReady(began time.Time) {
 	ev := addTexts(s.log.Info(), "url", s.clientURL(), "admin", s.adminURL())
-	ev.Dur("duration_ms", time.Since(s.began)).Msg("ready")
+	ev.Dur("duration_ms", time.Since(began)).Msg("ready")
 }
 
 // logStopping logs why the server stops, and for how many jobs and how long it waits.

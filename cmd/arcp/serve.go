@@ -68,7 +68,6 @@ type server struct {
 	cert     *certificate // nil: no TLS
 	registry *prometheus.Registry
 	metrics  *serverMetrics
-	began    time.Time                       // of the start
 	config   *configuration                  // of the start
 	tools    *liveTools                      // nil before newRuntime
 	rt       atomic.Pointer[runtime.Runtime] // nil during the start
@@ -88,9 +87,10 @@ type server struct {
 
 // serve runs a server until a signal, an error or the end of ctx. d is nil except for `arcp dev`.
 func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), d *dev) error {
+	began := time.Now()
 	signals, stop := notify()
 	defer stop()
-	s := &server{app: a, dev: d, load: load, began: time.Now(), failed: make(chan error, 4), stdioFinished: make(chan struct{})}
+	s := &server{app: a, dev: d, load: load, failed: make(chan error, 4), stdioFinished: make(chan struct{})}
 	starting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	started := make(chan error, 1)
@@ -120,7 +120,7 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 	}
 	s.announce()
 	notifySystemd(s.log, daemon.SdNotifyReady)
-	s.logReady()
+	s.logReady(began)
 	return s.run(ctx, signals)
 }
 
