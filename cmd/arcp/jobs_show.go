@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,6 +20,7 @@ func newJobsShow(a *app) *cobra.Command {
 		Args:  argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
+	t.interactive = true // questions are among the events
 	cmd.ValidArgsFunction = completeJobs(a, t)
 	cmd.Flags().IntVar(&events, "events", 10, "number of the last events to show, at most 1000")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -85,16 +87,30 @@ func lastEvents(ctx context.Context, c *client.Client, j *arcp.JobView, n int) (
 	return readEvents(ctx, c, j, n, nil)
 }
 
+// quiet is how long readEvents waits for the next event. A session is not sent every event, so the last one
+// may never come.
+const quiet = time.Second
+
+var errQuiet = errors.New("no more events")
+
 // readEvents reads the events of a job after a number; nil: all. It returns the last ones, at most n.
 func readEvents(ctx context.Context, c *client.Client, j *arcp.JobView, n int, after *uint64) (last []arcp.Envelope, err error) {
 	job, err := c.SubscribeJob(ctx, client.SubscribeJobParams{JobID: j.JobID, After: after, History: true})
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(quiet, func() { cancel(errQuiet) })
+	defer silence.Stop()
 	for env, err := range job.Events(ctx) {
-		if err != nil {
+		switch {
+		case errors.Is(context.Cause(ctx), errQuiet):
+			return last, nil
+		case err != nil:
 			return last, err
 		}
+		silence.Reset(quiet)
 		if last = append(last, env); len(last) > n {
 			last = last[1:]
 		}
