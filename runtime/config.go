@@ -58,6 +58,7 @@ type Config struct {
 	ResumeWindow     time.Duration // time without a connection that ends a session; default 10 min
 	Heartbeat        time.Duration // interval of heartbeats of peers and of jobs; default 30 s
 	HeartbeatBlock   bool          // a job that misses heartbeats is blocked; false: it fails
+	LogToolErrors    bool          // the log has the texts of errors of tools, which may repeat arguments and results
 	MaxFrame         int64         // bytes of a received frame; default 8 MiB
 
 	// DraftProfile is the client library whose forms are sent to clients of the draft dialect that

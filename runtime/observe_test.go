@@ -267,54 +267,81 @@ func TestJobsAreLoggedFromTheirSubmitToTheirEnd(t *testing.T) {
 	})
 }
 
-// The log has the error of a failed job, but no arguments, results, tokens or values of credentials.
+// failsWith adds a tool that fails with a message, and one that runs longer than its limit.
+func failsWith(t *testing.T, c *runtime.Config, message string) {
+	t.Helper()
+	fail := tool.MustNew(tool.Capability{Name: "fail"}, func(context.Context, tool.Job, map[string]any) (string, error) {
+		return "", errors.New(message)
+	})
+	slow := tool.MustNew(tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: time.Second}}, func(ctx context.Context, _ tool.Job, _ map[string]any) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	for _, tl := range []*tool.Tool{fail, slow} {
+		if err := c.Tools.Register(tl); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lastError returns the error and the code of the last job in the log.
+func lastError(t *testing.T, log *syncBuffer) (text, code any) {
+	t.Helper()
+	lines := logLines(t, log, "job finished")
+	line := lines[len(lines)-1]
+	return line["error"], line["code"]
+}
+
+// The log has the text of an error of the runtime, but no arguments, results, tokens or values of credentials: a
+// tool may repeat them in its errors.
 func TestLogHasNoSecrets(t *testing.T) {
 	log := new(syncBuffer)
-	const text = "the quick brown fox jumps over the lazy dog, and then once more"
 	inBubble(t, func(c *runtime.Config) {
 		c.Log = zerolog.New(log)
-		for name, message := range map[string]string{
-			"whole": "cannot open " + text + " now", "cut": "cannot open " + text[:30] + "…", "number": "no account 55512345",
-			"quoted": fmt.Sprintf("bad input %q", text), "plain": "the disk is full",
-		} {
-			failing := tool.MustNew(tool.Capability{Name: name}, func(context.Context, tool.Job, struct {
-				Text   string   `json:"text"`
-				List   []string `json:"list"`
-				Number int      `json:"number"`
-			}) (string, error) {
-				return "", errors.New(message)
-			})
-			if err := c.Tools.Register(failing); err != nil {
-				t.Fatal(err)
-			}
-		}
+		failsWith(t, c, "the quick brown fox: [arg ment")
 	}, func(f *fixture) {
 		p, resumeToken := f.dialToken("alice")
-		for name, want := range map[string]string{
-			"whole": "cannot open [argument] now", "cut": "cannot open [argument]…", "number": "no account [argument]",
-			"quoted": `bad input "[argument]"`, "plain": "the disk is full",
-		} {
-			p.submit(name, fmt.Sprintf(`{"text":%q,"list":["brown fox","55"],"number":55512345}`, text))
-			p.until("job.failed")
-			synctest.Wait()
-			lines := logLines(t, log, "job finished")
-			if line := lines[len(lines)-1]; line["error"] != want {
-				t.Errorf("%s: the log has the error %v, want %q", name, line["error"], want)
-			}
+		p.submit("fail", `{"text":"the quick brown fox","list":["[arg","ment","[arg","ment"]}`)
+		p.until("job.failed")
+		synctest.Wait()
+		if text, code := lastError(t, log); text != nil || code != "UNKNOWN" {
+			t.Errorf("the log has the error %v with the code %v, want no text and UNKNOWN", text, code)
+		}
+		p.submit("slow", `{"text":"the quick brown fox"}`)
+		p.until("job.failed")
+		synctest.Wait()
+		if text, _ := lastError(t, log); text != "slow ran longer than its limit of 1s (limits.timeout_ms)" {
+			t.Errorf("the log has the error %v of the runtime", text)
 		}
 		p.submit("demo.echo", `{"private":"a result and an argument"}`)
 		p.until("job.completed")
-		p.submit("whole", `{"list":[],"number":1,"text":"`+strings.Repeat("x", 70_000)+`"}`)
-		p.until("job.failed")
 		f.rt.Upgrader().Refused(transport.RefusedUpgrade{Check: transport.CheckHost, Status: 421, RemoteAddr: "192.0.2.1", Reason: errors.New("not allowed")})
 		_ = p.conn.Abort()
 		f.resume(resumeToken, 0)
 		f.connect(nil).send("session.open", `{"auth":{"scheme":"bearer","token":"wrong-hunter2"},"client":{"kind":"t","version":"1"}}`)
 		synctest.Wait()
-		for _, secret := range []string{"quick brown", "lazy dog", "55512345", "brown fox", "a result and", "xxxx", "alice-" + token, resumeToken, "hunter2"} {
+		for _, secret := range []string{"quick brown", "a result and", "alice-" + token, resumeToken, "hunter2"} {
 			if strings.Contains(log.String(), secret) {
 				t.Errorf("the log has %q:\n%s", secret, log)
 			}
+		}
+	})
+}
+
+// With Config.LogToolErrors the log has the text of errors of tools, in part if it is long.
+func TestLogHasErrorsOfTools(t *testing.T) {
+	log := new(syncBuffer)
+	inBubble(t, func(c *runtime.Config) {
+		c.Log, c.LogToolErrors = zerolog.New(log), true
+		failsWith(t, c, strings.Repeat("the disk is full. ", 1000))
+	}, func(f *fixture) {
+		p, _ := f.dialToken("alice")
+		p.submit("fail", `{}`)
+		p.until("job.failed")
+		synctest.Wait()
+		text, _ := lastError(t, log)
+		if s, ok := text.(string); !ok || !strings.HasPrefix(s, "the disk is full. the") || len(s) > 1024 {
+			t.Errorf("the log has the error %q", text)
 		}
 	})
 }

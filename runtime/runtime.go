@@ -237,6 +237,7 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 		DataFull:          r.space.DataFull,
 		Metrics:           r.metrics,
 		Logger:            r.cfg.Log,
+		LogToolErrors:     r.cfg.LogToolErrors,
 		Tracer:            tracing.New(r.cfg.TracerProvider),
 		Heartbeat:         r.cfg.Heartbeat,
 		Block:             r.cfg.HeartbeatBlock,

@@ -338,6 +338,7 @@ func (s *server) runtimeConfig() runtime.Config {
 		ResumeWindow:   off(v.Duration("resume-window")),
 		Heartbeat:      off(v.Duration("heartbeat")),
 		HeartbeatBlock: v.Text("heartbeat-recovery") == "block",
+		LogToolErrors:  v.On("log-tool-errors"),
 		MaxFrame:       off(v.Size("max-frame")),
 		DraftProfile:   v.Text("draft-profile"),
 		AckWindow:      off(v.Number("ack-window")),

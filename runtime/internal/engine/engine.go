@@ -32,9 +32,10 @@ type Config struct {
 	Logger  zerolog.Logger
 	Tracer  *tracing.Tracer // nil: no spans
 
-	Heartbeat    time.Duration // of jobs
-	Block        bool          // missed heartbeats block a job instead of failing it
-	ResumeWindow time.Duration // how long a blocked job waits for a heartbeat
+	LogToolErrors bool          // the log has the texts of errors of tools
+	Heartbeat     time.Duration // of jobs
+	Block         bool          // missed heartbeats block a job instead of failing it
+	ResumeWindow  time.Duration // how long a blocked job waits for a heartbeat
 
 	// DiskFull and DataFull, if set, report whether the disk is nearly full, and whether
 	// the store has reached its bound. No job is accepted then, and tools wait before they

@@ -28,6 +28,8 @@ type progressState struct {
 	progressRow
 	rev     uint64 // of the record; 0: unknown
 	unsaved bool   // the record is to be written
+
+	toolError *arcp.Error // error of code outside the runtime, of which the text may repeat arguments; nil: none
 }
 
 // endBlock ends the wait for an answer when the attempt ends.

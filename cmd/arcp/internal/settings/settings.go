@@ -105,6 +105,8 @@ var Table = []Setting{
 	{Name: "log-level", Default: "info", Choices: []string{"trace", "debug", "info", "warn", "error"}, Reload: true,
 		Help: "least severe level that is logged: trace, debug, info, warn or error"},
 	{Name: "log-format", Default: "json", Choices: []string{"json", "console"}, Help: "json or console"},
+	{Name: "log-tool-errors", Kind: Switch, Default: "false",
+		Help: "log the texts of errors of tools, which may repeat arguments and results"},
 	later("otlp-endpoint", Text, ""),
 
 	{Name: "session-lease", Kind: Duration, Default: seconds(runtime.DefaultSessionLease),
