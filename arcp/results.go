@@ -47,7 +47,7 @@ type ArgumentsState string
 // The states.
 const (
 	ArgumentsRedacted ArgumentsState = "redacted" // secret values are replaced by [redacted]
-	ArgumentsOmitted  ArgumentsState = "omitted"  // they are too long, or those of a built-in tool
+	ArgumentsOmitted  ArgumentsState = "omitted"  // they are too long, those of a built-in tool, or of another principal
 )
 
 // JobChild is a job that a job has called (§7.3).

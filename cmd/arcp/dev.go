@@ -137,8 +137,8 @@ func (d *dev) stopping(s *server) {
 	if rt == nil {
 		return
 	}
-	if jobs := jobsInTheWay(rt.Store()); jobs != "" {
-		fmt.Fprintf(s.app.stderr, "stopping: waiting up to %v for %s; Ctrl-C again stops now\n", s.values.Duration("drain"), jobs)
+	if n := rt.ActiveJobs(); n > 0 {
+		fmt.Fprintf(s.app.stderr, "stopping: waiting up to %v for %s; Ctrl-C again stops now\n", s.values.Duration("drain"), jobsInTheWay(rt.Store(), n))
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -18,22 +17,19 @@ const (
 	drainRead     = time.Second // for reading them
 )
 
-// jobsInTheWay describes the jobs for which a drain waits, for example "2 jobs (demo.sleep)"; "" without one.
-// Jobs that wait for something else than their tool end the drain at once.
-func jobsInTheWay(st store.Store) string {
+// jobsInTheWay describes the n jobs for which a drain waits, for example "2 jobs (demo.sleep)".
+func jobsInTheWay(st store.Store, n int) string {
 	ctx, cancel := context.WithTimeout(context.Background(), drainRead)
 	defer cancel()
-	n, tools := 0, make(map[string]bool)
+	read, tools := 0, make(map[string]bool)
 	err := st.LiveJobs(ctx, func(j store.Job) bool {
-		if j.State == arcp.StateRunning {
-			n++
-			name, _, _ := strings.Cut(j.Agent, "@")
-			tools[name] = true
-		}
-		return n < maxDrainJobs
+		read++
+		name, _, _ := strings.Cut(j.Agent, "@")
+		tools[name] = true
+		return read < maxDrainJobs
 	})
-	if err != nil || n == 0 {
-		return "" // the message is not essential
+	if err != nil || len(tools) == 0 {
+		return counted(n, "job")
 	}
 	names := slices.Sorted(maps.Keys(tools))
 	if more := len(names) - maxDrainTools; more > 0 {

@@ -92,6 +92,7 @@ func (l *liveTools) replaceServers(started, removed []*liveServer) {
 	for _, s := range removed {
 		delete(l.servers, s.config.Name)
 		s.retire()
+		_ = l.registry.Replace(s.source.Name(), nil) // one before s may have published since; removing tools cannot fail
 		l.group.Go(func() { l.endServer(s) })
 	}
 	for _, s := range started {

@@ -60,7 +60,10 @@ func (t *jobTools) get(ctx context.Context, caller *Caller, in jobsGetIn) (v arc
 	}
 	v = arcp.JobView{JobID: j.ID, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
 		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq, ParentJobID: j.Parent}
-	v.Arguments, v.ArgumentsState = t.arguments(&j)
+	v.ArgumentsState = arcp.ArgumentsOmitted
+	if j.Principal == caller.Principal {
+		v.Arguments, v.ArgumentsState = t.arguments(&j)
+	}
 	v.Lease, v.LeaseConstraints, v.Budget = t.engine.LeaseOf(&j)
 	if !j.State.Terminal() {
 		v.Waiting = engine.WaitingOf(t.engine, j.ID)

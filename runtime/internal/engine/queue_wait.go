@@ -121,7 +121,12 @@ func (w *queueWait) change(now time.Time, r *run, timeout time.Duration) command
 }
 
 // workerGrace is how long workers may take to connect after a start of the runtime (SPEC.md §7.8).
-func workerGrace(c *Config) time.Duration { return 2 * c.Heartbeat }
+func workerGrace(c *Config) time.Duration {
+	if c.Heartbeat <= 0 { // off
+		return time.Minute
+	}
+	return 2 * c.Heartbeat
+}
 
 // startTimeoutOf returns how long a job may wait without a connected worker; 0: for ever.
 func startTimeoutOf(r *run, byDefault time.Duration) time.Duration {

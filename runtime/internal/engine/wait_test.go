@@ -240,8 +240,17 @@ func TestWorkerConnectsAtTheStartTimeout(t *testing.T) {
 // An announced wait without a worker continues over restarts. Workers get time to connect before the
 // timeout ends the job.
 func TestStartTimeoutOverRestarts(t *testing.T) {
+	for _, heartbeat := range []time.Duration{30 * time.Second, -1} {
+		t.Run(heartbeat.String(), func(t *testing.T) { startTimeoutOverRestarts(t, heartbeat) })
+	}
+}
+
+func startTimeoutOverRestarts(t *testing.T, heartbeat time.Duration) {
 	var w workers
-	runEngine(t, func(cfg *Config) { w.configure(cfg); cfg.StartTimeout = 10 * time.Minute }, func(f *fixture) {
+	runEngine(t, func(cfg *Config) {
+		w.configure(cfg)
+		cfg.StartTimeout, cfg.Heartbeat = 10*time.Minute, heartbeat
+	}, func(f *fixture) {
 		f.showWaits = true
 		f.tool("py", onWorkers, echo)
 		begin := time.Now()

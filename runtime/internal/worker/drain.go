@@ -9,7 +9,9 @@ import (
 // Drain dispatches no more attempts to the sessions that a principal has now, and waits until they execute none, or
 // until ctx ends. Attempts of their tools wait for another session.
 func (p *Pool) Drain(ctx context.Context, principal string) {
-	for _, idle := range p.startDrain(principal) {
+	idles, refs := p.startDrain(principal)
+	p.updateSlots(refs)
+	for _, idle := range idles {
 		select {
 		case <-idle:
 		case <-ctx.Done():
@@ -34,8 +36,8 @@ func (p *Pool) Withdraw(principal string) {
 }
 
 // startDrain marks the sessions of a principal, and returns a channel of each that is closed when it executes no
-// attempts.
-func (p *Pool) startDrain(principal string) (list []<-chan struct{}) {
+// attempts, and the references of their tools.
+func (p *Pool) startDrain(principal string) (list []<-chan struct{}, refs []string) {
 	p.mu.Lock()
 	defer p.unlock()
 	for _, ws := range p.workers {
@@ -46,9 +48,9 @@ func (p *Pool) startDrain(principal string) (list []<-chan struct{}) {
 			ws.drained = make(chan struct{})
 			ws.checkDrained()
 		}
-		list = append(list, ws.drained)
+		list, refs = append(list, ws.drained), append(refs, p.refsOf(ws)...)
 	}
-	return list
+	return list, refs
 }
 
 // checkDrained closes drained if the session executes no attempts. Called with Pool.mu.

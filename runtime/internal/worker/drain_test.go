@@ -69,3 +69,30 @@ func TestDrainWaitsForDispatches(t *testing.T) {
 		<-drained
 	})
 }
+
+// No job starts for a worker that is draining: its tool has places only for the jobs that it executes.
+func TestDrainingWorkerHasNoPlaces(t *testing.T) {
+	p, _ := newPool(t)
+	if err := p.Register(agentOf("a", "one@1.0.0"), worker("sess_1", nil)); err != nil {
+		t.Fatal(err)
+	}
+	p.Attach(worker("sess_1", nil), nullConn{})
+	if n := p.cfg.Slots.Of("one@1.0.0"); n != 1 {
+		t.Fatalf("a worker has %d places, want 1", n)
+	}
+	p.Drain(t.Context(), "alice")
+	if n := p.cfg.Slots.Of("one@1.0.0"); n != 0 {
+		t.Errorf("a draining worker has %d places, want none", n)
+	}
+	p.Attach(worker("sess_1", nil), nullConn{})
+	if n := p.cfg.Slots.Of("one@1.0.0"); n != 0 {
+		t.Errorf("after it is attached again it has %d places, want none", n)
+	}
+	if err := p.Register(agentOf("b", "one@1.0.0"), worker("sess_2", nil)); err != nil {
+		t.Fatal(err)
+	}
+	p.Attach(worker("sess_2", nil), nullConn{})
+	if n := p.cfg.Slots.Of("one@1.0.0"); n != 1 {
+		t.Errorf("with another worker there are %d places, want 1", n)
+	}
+}

@@ -531,7 +531,8 @@ func (p *Pool) updateSlots(refs []string) {
 }
 
 // slots returns the number of jobs of a tool that its workers can execute at once, beside their jobs
-// of other tools. A job that waits until its worker reconnects counts. Called with p.mu.
+// of other tools. A job that waits until its worker reconnects counts. A draining
+// worker takes no new jobs. Called with p.mu.
 func (p *Pool) slots(ref string) (n int) {
 	t := p.tool(ref)
 	if t == nil {
@@ -539,7 +540,7 @@ func (p *Pool) slots(ref string) (n int) {
 	}
 	for _, a := range t.agents {
 		live := a.live[ref]
-		if a.worker.conn == nil {
+		if a.worker.conn == nil || a.worker.drained != nil {
 			n += live
 		} else {
 			n += max(live, a.concurrency-(a.jobs-live))
