@@ -22,6 +22,12 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
+// LeasePolicy says what leases of jobs mean (SPEC.md §5.16).
+type LeasePolicy struct {
+	RequireModel   bool // a lease without model.use permits no model; false: every model
+	PreemptExpired bool // a job ends with its lease; false: at its next operation after that
+}
+
 // Config configures a Runtime. It must not be changed after New. Only Store and Auth are required.
 // A zero member has the documented default. A negative number or duration disables the limit or
 // function.
@@ -92,8 +98,7 @@ type Config struct {
 	Provisioners []credential.Source // issue credentials to jobs
 	Sealer       *credential.Sealer  // encrypts credentials in the store; default: a random key that is lost with the process
 
-	RequireModelLease bool // a lease without model.use permits no model; false: every model
-	PreemptExpired    bool // a job ends with its lease; false: at its next operation after that
+	Leases LeasePolicy
 
 	// FreeSpace, if set, returns the free bytes of the disk of the store. Below MinFree the runtime
 	// refuses sessions and jobs. OnFull, if set, is called when that begins and ends. One goroutine

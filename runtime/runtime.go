@@ -242,8 +242,8 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 		Heartbeat:         r.cfg.Heartbeat,
 		Block:             r.cfg.HeartbeatBlock,
 		ResumeWindow:      r.cfg.ResumeWindow,
-		RequireModelLease: r.cfg.RequireModelLease,
-		PreemptExpired:    r.cfg.PreemptExpired,
+		RequireModelLease: r.cfg.Leases.RequireModel,
+		PreemptExpired:    r.cfg.Leases.PreemptExpired,
 		Limits:            r.cfg.Limits.engine(),
 	})
 }

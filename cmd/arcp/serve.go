@@ -351,8 +351,7 @@ func (s *server) runtimeConfig() runtime.Config {
 		MinFree:        off(v.Size("min-free")),
 		Limits:         limits(v),
 
-		RequireModelLease: v.On("require-model-lease"),
-		PreemptExpired:    v.On("preempt-expired"),
+		Leases: runtime.LeasePolicy{RequireModel: v.On("require-model-lease"), PreemptExpired: v.On("preempt-expired")},
 	}
 }
 
