@@ -22,7 +22,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// LeasePolicy says what leases of jobs mean (SPEC.md §5.16).
+// LeasePolicy says what leases of jobs mean (SPEC.md §5.13).
 type LeasePolicy struct {
 	RequireModel   bool // a lease without model.use permits no model; false: every model
 	PreemptExpired bool // a job ends with its lease; false: at its next operation after that

@@ -85,7 +85,7 @@ func TestWaitForWorker(t *testing.T) {
 		}
 		time.Sleep(waitGrace - 1)
 		f.wantWaiting("the wait is too short for an event")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		event := f.wantWaiting("the event", arcp.WaitWorker)[0]
 		if !event.Since.Equal(begin) || !strings.Contains(event.Message, "py@1.0.0") {
 			t.Errorf("the event is %+v, want the begin of the wait %v, and the tool", event, begin)
@@ -99,7 +99,7 @@ func TestWaitForWorker(t *testing.T) {
 		}
 
 		f.submit("py", "{}")
-		id = f.want("all workers are busy", "job.accepted")[0].JobID
+		f.want("all workers are busy", "job.accepted")
 		time.Sleep(waitGrace)
 		busy := f.wantWaiting("the second job waits for a place", arcp.WaitWorkerSlot)[0]
 		if !strings.Contains(busy.Message, "1 of 1") {
@@ -180,7 +180,7 @@ func TestStartTimeout(t *testing.T) {
 				}
 				time.Sleep(c.want - 1)
 				f.want("the time is not over")
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				frames := f.want("the time is over", "job.failed msg_1 UNAVAILABLE")
 				e, err := arcp.DecodePayload[arcp.Error](&frames[0].Envelope)
 				if err != nil || !e.Retryable || !strings.Contains(e.Message, "py@1.0.0") || !strings.Contains(string(e.Details), "start_timeout_ms") {
@@ -206,7 +206,7 @@ func TestStartTimeoutOfBusyWorkers(t *testing.T) {
 		w.set(f, "py@1.0.0", 1, false)
 		time.Sleep(time.Minute - 1)
 		f.wantWaiting("the worker was connected, and busy")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		f.wantWaiting("a minute without the worker", "job.failed msg_2 UNAVAILABLE")
 	})
 }
@@ -266,7 +266,7 @@ func startTimeoutOverRestarts(t *testing.T, heartbeat time.Duration) {
 		}
 		time.Sleep(3*time.Minute - 1)
 		f.want("the time is not over")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		f.want("the time before the restart counts", "job.failed msg_1 UNAVAILABLE")
 
 		f.submit("py", "{}")
@@ -277,7 +277,7 @@ func startTimeoutOverRestarts(t *testing.T, heartbeat time.Duration) {
 		f.restart(1)
 		time.Sleep(time.Minute - 1)
 		f.want("the workers have two heartbeat intervals to connect")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		f.want("no worker connects", "job.failed msg_2 UNAVAILABLE")
 	})
 }
@@ -300,7 +300,7 @@ func TestUnannouncedWaitBeginsWithTheRestart(t *testing.T) {
 		f.restart(2)
 		time.Sleep(10*time.Minute - 1)
 		f.wantWaiting("both wait since the restart")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		n := 0
 		for _, fr := range f.frames("sess_1") {
 			if fr.Type == arcp.JobFailed {
@@ -329,7 +329,7 @@ func TestStartTimeoutOfALaterAttempt(t *testing.T) {
 		f.restart(1)
 		time.Sleep(10*time.Minute - 1)
 		f.wantWaiting("the second attempt waits since the restart")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		f.wantWaiting("it has waited too long", "job.failed msg_1 UNAVAILABLE")
 	})
 }
