@@ -106,10 +106,10 @@ func (s *Setting) templateValue(defaults map[string]string) string {
 	if other, ok := defaults[s.Name]; ok {
 		value = other
 	}
-	switch {
-	case s.Kind == List:
+	switch s.Kind {
+	case List:
 		return "[]"
-	case s.Kind == Text:
+	case Text:
 		return yamlText(value)
 	}
 	return value
