@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,13 +43,14 @@ func newWorkers(a *app) *cobra.Command {
 		short: "List your workers, with their tools",
 		long: "Lists your agents that execute tools. STATE is the state of the worker's session. CONNECTED is\n" +
 			"the age of that session, LAST SEEN the time since it lost its connection. RUNNING is the number\n" +
-			"of jobs that the worker executes, and the largest number if it is set.",
+			"of jobs that the worker executes, and the largest number if it is set. TOOLS has the first three\n" +
+			"tools and the number of others; -o json has all.",
 		fetch: fetchAgents,
 		match: func(v *agentView) bool { return len(v.Executes) > 0 },
 		columns: []column[agentView]{
 			{"WORKER", func(v *agentView) any { return v.ID }},
 			{"NAME", func(v *agentView) any { return v.Name }},
-			{"TOOLS", func(v *agentView) any { return strings.Join(v.Executes, " ") }},
+			{"TOOLS", func(v *agentView) any { return firstWords(v.Executes, 3) }},
 			{"STATE", func(v *agentView) any { return v.SessionState }},
 			{"CONNECTED", func(v *agentView) any { return ageOrDash(v.SessionState == arcp.SessionConnected, v.ConnectedAt) }},
 			{"LAST SEEN", func(v *agentView) any { return v.lastSeen() }},
@@ -56,6 +58,14 @@ func newWorkers(a *app) *cobra.Command {
 		},
 	}))
 	return cmd
+}
+
+// firstWords returns the first words, and the number of others as "+12".
+func firstWords(words []string, limit int) string {
+	if more := len(words) - limit; more > 0 {
+		words = append(slices.Clone(words[:limit]), fmt.Sprintf("+%d", more))
+	}
+	return strings.Join(words, " ")
 }
 
 func newAgents(a *app) *cobra.Command {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -47,4 +48,15 @@ func TestWorkersAreListed(t *testing.T) {
 	})
 	want("a tool without a connected worker", `\npy\.rev +1\.0\.0 +\w+ +worker +0 `, "tools", "ls")
 	want("an agent without a connection", `\nkid .* disconnected `, "agents", "ls")
+}
+
+func TestFirstWords(t *testing.T) {
+	for want, words := range map[string][]string{
+		"": nil, "a b c": {"a", "b", "c"}, "a b c +1": {"a", "b", "c", "d"}, "a b c +2": {"a", "b", "c", "d", "e"},
+	} {
+		given := slices.Clone(words)
+		if got := firstWords(words, 3); got != want || !slices.Equal(words, given) {
+			t.Errorf("firstWords(%q) = %q, and the words are %q; want %q", given, got, words, want)
+		}
+	}
 }

@@ -54,6 +54,7 @@ func TestApprovalsAreListedAndDecided(t *testing.T) {
 	job := jobOf(t, p.cli("approvals", "show", gone, "-o", "json").stdout)
 	wantOutcome(t, "cancel the job of an approval", p.cli("jobs", "cancel", job), exitOK, "", "")
 	wantOutcome(t, "wait for a cancelled approval", p.cli("approvals", "wait", gone), exitCancelled, gone+" is cancelled\n", "")
+	wantRefusal(t, p.cli("approvals", "approve", gone), exitFailed, "the question is cancelled (withdrawn): it needs no answer")
 
 	waiting := start(t, nil, "approvals", "wait", p.asks(deploy), "--url", p.url, "--token", "secret")
 	pending := p.cli("approvals", "ls", "--status", "pending", "-o", "json")

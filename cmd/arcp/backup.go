@@ -231,7 +231,7 @@ func askBackup(ctx context.Context, admin, dir string) (answer backupAnswer, err
 	}
 	if err != nil {
 		return answer, &exitError{exitUnreachable,
-			fmt.Errorf("no admin listener answers at %s: %w; for a stopped server give --data DIR", admin, netCause(err))}
+			fmt.Errorf("no admin listener answers at %s: %w; for a server with another admin address give --admin URL, for a stopped server --data DIR", admin, netCause(err))}
 	}
 	defer resp.Body.Close()
 	return readBackupAnswer(resp)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -51,8 +50,21 @@ func (r *rotation) run(ctx context.Context) error {
 }
 
 // once makes a copy, and then removes the oldest beyond copies. The copy has its name when it is complete.
+// After a failure, and before the copy, only the newest incomplete copy stays.
 func (r *rotation) once(ctx context.Context) error {
 	path := r.newPath(time.Now())
+	if err := r.removeIncomplete(path); err != nil { // of killed processes
+		return err
+	}
+	err := r.copyAs(ctx, path)
+	if err != nil {
+		return errors.Join(err, r.removeIncomplete(path))
+	}
+	return r.removeOld(filepath.Base(path))
+}
+
+// copyAs makes a copy and gives it its name.
+func (r *rotation) copyAs(ctx context.Context, path string) error {
 	answer, err := r.copyTo(ctx, path+partial)
 	if err != nil && answer.Verified != nil { // there are problems
 		err = errors.Join(r.done(answer), err)
@@ -67,7 +79,7 @@ func (r *rotation) once(ctx context.Context) error {
 	if answer.Verified != nil {
 		answer.Verified.Dir = path
 	}
-	return errors.Join(r.done(answer), r.removeOld(filepath.Base(path)))
+	return r.done(answer)
 }
 
 // newPath returns the path of a new copy. Of two copies in one second the later has the name of the next second.
@@ -84,24 +96,44 @@ func (r *rotation) newPath(now time.Time) string {
 // removeOld removes the oldest complete copies beyond copies, and incomplete copies that are older than the
 // newest copy.
 func (r *rotation) removeOld(newest string) error {
-	entries, err := os.ReadDir(r.dir)
+	complete, incomplete, err := r.list(newest)
 	if err != nil {
-		return failf("remove old copies: %w", err)
+		return err
 	}
-	var complete, old []string
+	return r.remove(append(incomplete, complete[:max(0, len(complete)-r.copies)]...))
+}
+
+// removeIncomplete removes the incomplete copies that are older than the newest one up to path. Those after path
+// belong to other commands.
+func (r *rotation) removeIncomplete(path string) error {
+	_, incomplete, err := r.list(filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	return r.remove(incomplete[:max(0, len(incomplete)-1)])
+}
+
+// list returns the names of the complete copies, and of the incomplete copies up to newest, oldest first.
+func (r *rotation) list(newest string) (complete, incomplete []string, err error) {
+	entries, err := os.ReadDir(r.dir) // in the order of the names
+	if err != nil {
+		return nil, nil, failf("remove old copies: %w", err)
+	}
 	for _, e := range entries {
-		name, incomplete := strings.CutSuffix(e.Name(), partial)
+		name, isPartial := strings.CutSuffix(e.Name(), partial)
 		switch at, err := time.Parse(copyName, name); {
 		case err != nil || at.Format(copyName) != name || !e.IsDir(): // not a copy
-		case !incomplete:
+		case !isPartial:
 			complete = append(complete, e.Name())
-		case name < newest:
-			old = append(old, e.Name())
+		case name <= newest:
+			incomplete = append(incomplete, e.Name())
 		}
 	}
-	slices.Sort(complete)
-	old = append(old, complete[:max(0, len(complete)-r.copies)]...)
-	for _, name := range old {
+	return complete, incomplete, nil
+}
+
+func (r *rotation) remove(names []string) (err error) {
+	for _, name := range names {
 		err = errors.Join(err, removeCopy(filepath.Join(r.dir, name)))
 	}
 	if err != nil {

@@ -104,6 +104,47 @@ func TestBackupEveryKeepsOldCopiesOfBadOnes(t *testing.T) {
 	}
 }
 
+// Of the copies with problems and those of killed processes, only the newest incomplete one stays.
+func TestBackupEveryBoundsIncompleteCopies(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "19990101T000000Z", "file"), "good")
+	for _, name := range []string{"19990102T000000Z.partial", "19990103T000000Z.partial", "19990104T000000Z.partial"} {
+		write(t, filepath.Join(dir, name, "half"), "of a killed process")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var before []string // names when the copy begins
+		made := true
+		r := rotation{dir: dir, copies: 2,
+			copyTo: func(_ context.Context, path string) (backupAnswer, error) {
+				before = namesIn(t, dir)
+				if !made {
+					return backupAnswer{}, errors.New("no server")
+				}
+				report := &copyReport{Dir: path, Problems: []string{"bad"}}
+				return backupAnswer{Verified: report}, errors.Join(os.Mkdir(path, 0o700), report.failure())
+			},
+			done: func(backupAnswer) error { return nil },
+		}
+		want := func(why string, wantBefore, wantAfter []string) {
+			t.Helper()
+			if err := r.run(t.Context()); err == nil {
+				t.Errorf("%s: no error", why)
+			}
+			if after := namesIn(t, dir); !slices.Equal(before, wantBefore) || !slices.Equal(after, wantAfter) {
+				t.Errorf("%s: before the copy %q, after it %q; want %q and %q", why, before, after, wantBefore, wantAfter)
+			}
+		}
+		const good = "19990101T000000Z"
+		killed, first, second := "19990104T000000Z.partial", "20000101T000000Z.partial", "20000101T010000Z.partial"
+		want("after killed processes", []string{good, killed}, []string{good, first})
+		time.Sleep(time.Hour)
+		want("after a failure", []string{good, first}, []string{good, second})
+		made = false
+		time.Sleep(time.Hour)
+		want("a failure without a copy", []string{good, second}, []string{good, second})
+	})
+}
+
 func TestBackupEveryRefusesItsFlags(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {

@@ -110,6 +110,7 @@ func TestBackupIsWrittenForTheCaller(t *testing.T) {
 	}
 	admin.Close()
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitUnreachable, "no admin listener answers")
+	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitUnreachable, "for a server with another admin address give --admin URL, for a stopped server --data DIR")
 }
 
 // Where a backup goes is decided by programs of this machine, not by pages in its

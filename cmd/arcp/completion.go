@@ -53,6 +53,22 @@ func completeFrom(a *app, tg *target, words suggest) cobra.CompletionFunc {
 	}
 }
 
+// completeContexts completes an argument or a flag with the name of a context. Errors suggest nothing.
+func completeContexts(_ *cobra.Command, args []string, prefix string) (words []string, _ cobra.ShellCompDirective) {
+	all, _ := readContexts()
+	for _, name := range all.names() {
+		if strings.HasPrefix(name, prefix) && !slices.Contains(args, name) {
+			words = append(words, suggestion(name, all.Contexts[name].URL))
+		}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeContextFlag completes the value of --context.
+func completeContextFlag(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return completeContexts(cmd, nil, prefix)
+}
+
 // firstOnly completes only the first argument.
 func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {

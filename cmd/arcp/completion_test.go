@@ -53,3 +53,30 @@ func TestWordsAreCompleted(t *testing.T) {
 		t.Errorf("without a runtime: %v", o)
 	}
 }
+
+// The shell completes names of contexts.
+func TestContextsAreCompleted(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	wantOutcome(t, "no contexts", cli(t, "__complete", "context", "use", ""), exitOK, ":4\n", "")
+	for _, name := range []string{"prod", "proof", "test"} {
+		if o := cli(t, "context", "add", name, "--url", "ws://"+name+"/arcp"); o.code != exitOK {
+			t.Fatal(o)
+		}
+	}
+	const prod, proof, end = "prod\tws://prod/arcp\n", "proof\tws://proof/arcp\n", ":4\n"
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"context", "use", "pro"}, prod + proof + end},
+		{[]string{"context", "use", "prod", ""}, end},
+		{[]string{"context", "rm", "prod", "pro"}, proof + end},
+		{[]string{"jobs", "ls", "--context", "prod"}, prod + end},
+		{[]string{"jobs", "show", "prod", "--context", "prod"}, prod + end},
+	} {
+		if o := cli(t, append([]string{"__complete"}, c.args...)...); o.code != exitOK || o.stdout != c.want {
+			t.Errorf("%q completes to\n%s\nwant\n%s", c.args, o.stdout, c.want)
+		}
+	}
+}

@@ -14,10 +14,11 @@ import (
 func newConfigCheck(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Report every mistake in the configuration",
+		Short: "Report mistakes in the configuration",
 		Long: "Reads the configuration as `arcp serve` does with the same flags and environment, and\n" +
 			"the files that it names. Prints each mistake with its file, line and column, and exits\n" +
-			"with code 2. It starts no tools and opens no data. With sandbox: bwrap it tries bwrap.",
+			"with code 2. Run it again after correcting them: some mistakes show only then. It starts\n" +
+			"no tools and opens no data. With sandbox: bwrap it tries bwrap.",
 		Example: "  arcp config check\n  arcp config check ./arcp.yaml -o json",
 		Args:    argsBetween(0, 1),
 	}

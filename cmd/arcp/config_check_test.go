@@ -88,6 +88,22 @@ provisioners:
 	}
 }
 
+// Mistakes in addresses and the path have their position in the file.
+func TestConfigCheckHasThePositionOfAddresses(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, filepath.Join(dir, "arcp.yaml"), "path: arcp\nlisten: 127.0.0.1:7000\nadmin: 127.0.0.1:7000\n")
+	o := cli(t, "config", "check", file)
+	wantOutcome(t, "path", o, exitUsage, file+":1:7: path arcp: give an absolute path", "")
+	wantOutcome(t, "admin", o, exitUsage, file+":3:8: admin 127.0.0.1:7000: it is the address of the main listener", "")
+	for text, want := range map[string]string{
+		"listen: 0.0.0.0:7000\n": ":1:9: listen: refusing to listen on 0.0.0.0:7000 without TLS: give --tls-cert",
+		"admin: 0.0.0.0:7001\n":  ":1:8: admin: refusing to open the admin listener on 0.0.0.0:7001: it has no authentication; use a loopback",
+	} {
+		file := write(t, filepath.Join(dir, "remote.yaml"), text)
+		wantOutcome(t, text, cli(t, "config", "check", file), exitUsage, file+want, "")
+	}
+}
+
 func TestConfigCheckOfAFileWithoutMistakes(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "arcp.yaml"), "token: [alice=secret]\ndrain: 5s\ntools:\n  - {name: x, exec: [sh]}\nworkflows:\n  - {name: f, steps: {a: {tool: x}}}\n")

@@ -31,7 +31,8 @@ const (
 
 // target is the runtime of a client command, and the identity of the client.
 type target struct {
-	context     string
+	context     string // value of --context
+	usedContext string // name of the context that has the URL; "": none
 	url, token  string
 	dialect     string
 	output      *outputFlag
@@ -52,6 +53,7 @@ func addTargetWith(cmd *cobra.Command, output *outputFlag) *target {
 	tg := &target{output: output}
 	f := cmd.Flags()
 	f.StringVar(&tg.context, "context", "", "runtime of this name, see arcp context; default: $ARCP_CONTEXT, or the current context")
+	setCompletion(cmd, "context", completeContextFlag)
 	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, that of the context, or "+defaultURL)
 	f.StringVar(&tg.token, "token", "", "bearer token; default: that of the context, $ARCP_TOKEN, or that of a running arcp dev")
 	f.StringVar(&tg.caFile, "ca-file", "",
@@ -223,6 +225,9 @@ func (tg *target) explain(err error) error {
 
 // startHint returns the remedy for a runtime that does not answer.
 func (tg *target) startHint() string {
+	if tg.usedContext != "" {
+		return fmt.Sprintf("check that it runs, and that context %s has its address", tg.usedContext)
+	}
 	if u, err := url.Parse(tg.url); err == nil && u.Scheme == "ws" && loopbackHost(u.Hostname()) {
 		return "`arcp dev` starts one"
 	}

@@ -136,6 +136,7 @@ func (tg *target) applyContext(a *app) error {
 	if err != nil {
 		return err
 	}
+	tg.usedContext = name
 	tg.url, tg.dialect, tg.caFile = c.URL, cmp.Or(tg.dialect, c.Dialect), cmp.Or(tg.caFile, c.CAFile)
 	if c.TokenFile != "" && tg.token == "" {
 		tg.token, err = readTokenFile(c.TokenFile)
@@ -209,7 +210,10 @@ func (c *clientContext) check(name string) error {
 	if !contextName.MatchString(name) {
 		return usagef("context %q: give a name of letters, digits, '.', '_' and '-'", name)
 	}
-	if u, err := url.Parse(c.URL); err != nil || !dialable(u) {
+	switch u, err := url.Parse(c.URL); {
+	case err == nil && u.User != nil:
+		return usagef("--url %s: a context has no secrets: remove the user and the password, and give the token with --token-file", u.Redacted())
+	case err != nil || !dialable(u):
 		return usagef("--url %q: give a ws://, wss:// or unix:// URL, for example %s", c.URL, defaultURL)
 	}
 	if c.Dialect != "" {
@@ -254,6 +258,12 @@ func changeContexts(change func(*contexts) error) error {
 
 func newContextUse(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "use NAME", Short: "Make a context the current one", Args: argsBetween(1, 1)}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return completeContexts(cmd, args, prefix)
+	}
 	cmd.RunE = action(func(_ *cobra.Command, args []string) error {
 		return changeContexts(func(all *contexts) error {
 			c, err := all.named(args[0])
@@ -270,6 +280,7 @@ func newContextUse(a *app) *cobra.Command {
 
 func newContextRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm NAME…", Short: "Remove contexts", Args: argsBetween(1, 64)}
+	cmd.ValidArgsFunction = completeContexts
 	cmd.RunE = action(func(_ *cobra.Command, args []string) error {
 		return changeContexts(func(all *contexts) error {
 			for _, name := range args {

@@ -60,6 +60,7 @@ func TestContextTokenIsForItsURL(t *testing.T) {
 	if o := cli(t, "context", "add", "prod", "--url", "ws://127.0.0.1:1/arcp", "--token-file", token); o.code != exitOK {
 		t.Fatal(o)
 	}
+	wantRefusal(t, cli(t, "jobs", "ls"), exitUnreachable, "refused; check that it runs, and that context prod has its address")
 	wantOutcome(t, "--url", cli(t, "jobs", "ls", "--url", p.url), exitAuth, "", "give --token")
 	t.Setenv("ARCP_URL", p.url)
 	wantOutcome(t, "ARCP_URL", cli(t, "jobs", "ls"), exitAuth, "", "give --token")
@@ -80,6 +81,7 @@ func TestContextsAreChecked(t *testing.T) {
 		{"name", []string{"context", "add", "a b", "--url", "ws://h/arcp"}, "give a name of letters"},
 		{"no URL", []string{"context", "add", "a"}, "give a ws://"},
 		{"URL", []string{"context", "add", "a", "--url", "http://h"}, "give a ws://"},
+		{"password", []string{"context", "add", "a", "--url", "ws://user:pw@h/arcp"}, "--url ws://user:xxxxx@h/arcp: a context has no secrets: remove the user and the password, and give the token with --token-file"},
 		{"no token file", []string{"context", "add", "a", "--url", "ws://h/arcp", "--token-file", "/none"}, "no such file"},
 		{"shared token file", []string{"context", "add", "a", "--url", "ws://h/arcp", "--token-file", shared}, "run chmod 600"},
 		{"dialect", []string{"context", "add", "a", "--url", "ws://h/arcp", "--dialect", "x"}, "is not one of"},

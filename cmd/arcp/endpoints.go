@@ -43,7 +43,7 @@ func (e endpoints) check(v *settings.Values) error {
 	if e.listen == "" && e.unix == "" && !e.stdio {
 		add("listen", usagef("no listener: give --listen HOST:PORT, --unix PATH or --stdio"))
 	}
-	add("path", checkPath(v.Text("path")))
+	add("path", checkPath(v))
 	if n := v.Size("max-frame"); n < minFrame {
 		add("max-frame", usagef("%s %d: give at least 64KiB", v.Where("max-frame"), n))
 	}
@@ -56,9 +56,10 @@ func (e endpoints) check(v *settings.Values) error {
 	return settings.Join(mistakes...)
 }
 
-func checkPath(p string) error {
+func checkPath(v *settings.Values) error {
+	p := v.Text("path")
 	if !strings.HasPrefix(p, "/") || p == "/" || path.Clean(p) != p || strings.ContainsAny(p, "?#{} ") {
-		return usagef("--path %s: give an absolute path, for example /arcp", p)
+		return usagef("%s %s: give an absolute path, for example /arcp", v.Where("path"), p)
 	}
 	return nil
 }
@@ -82,7 +83,7 @@ func (e endpoints) checkListen(v *settings.Values) error {
 		return err
 	}
 	if !isLoopback(e.listen) && v.Text("tls-cert") == "" && !v.On("behind-proxy") {
-		return usagef("refusing to listen on %s without TLS: give --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS", e.listen)
+		return usagef("%s: refusing to listen on %s without TLS: give --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS", v.Where("listen"), e.listen)
 	}
 	return nil
 }
@@ -95,10 +96,11 @@ func (e endpoints) checkAdmin(v *settings.Values) error {
 		return err
 	}
 	if e.admin == e.listen && !strings.HasSuffix(e.admin, ":0") {
-		return usagef(`--admin %s is the address of the main listener: give another, or --admin "" to serve metrics and health on the main listener`, e.admin)
+		return usagef(`%s %s: it is the address of the main listener: give another, or --admin "" to serve metrics and health on the main listener`, v.Where("admin"), e.admin)
 	}
 	if !isLoopback(e.admin) && !v.On("admin-remote") {
-		return usagef("refusing to open the admin listener on %s: it has no authentication; use a loopback address, or give --admin-remote if only trusted machines can reach it", e.admin)
+		return usagef("%s: refusing to open the admin listener on %s: it has no authentication; use a loopback address, or give --admin-remote if only trusted machines can reach it",
+			v.Where("admin"), e.admin)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // outputFormat is a value of -o.
 type outputFormat string
 
-// The formats. With json, jsonl and yaml, messages on standard error are JSON lines.
+// The formats. With json, jsonl and yaml, errors on standard error are JSON lines; hints stay text.
 const (
 	formatText  outputFormat = "text"
 	formatJSON  outputFormat = "json"  // one document on one line

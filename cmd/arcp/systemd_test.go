@@ -59,7 +59,7 @@ func (m *manager) wants(why, begin string) {
 func TestUnitsRunTheServer(t *testing.T) {
 	t.Parallel()
 	state, credentials := t.TempDir(), t.TempDir()
-	specifiers := strings.NewReplacer("%S", state, "%d", credentials, "/usr/local/bin/arcp ", "", "/etc/arcp/", deployDir+"/")
+	specifiers := strings.NewReplacer("%S", state, "%d", credentials, "/etc/arcp/", deployDir+"/")
 	for _, name := range unit(t, "arcp.service", "StateDirectory", specifiers) {
 		for dir := range strings.FieldsSeq(name) {
 			if err := os.Mkdir(filepath.Join(state, dir), 0o700); err != nil {
@@ -73,7 +73,7 @@ func TestUnitsRunTheServer(t *testing.T) {
 	}
 	m, socket := listenNotify(t)
 	env := append(unit(t, "arcp.service", "Environment", specifiers), socket, "ARCP_LISTEN=127.0.0.1:0", "ARCP_ADMIN=127.0.0.1:0")
-	args := strings.Fields(unit(t, "arcp.service", "ExecStart", specifiers)[0])
+	args := strings.Fields(unit(t, "arcp.service", "ExecStart", specifiers)[0])[1:] // after the program
 	config, err := filepath.Abs(args[len(args)-1])
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestUnitsRunTheServer(t *testing.T) {
 	m.wants("a reload begins", "RELOADING=1\nMONOTONIC_USEC=")
 	m.wants("the reload has ended", "READY=1")
 
-	backup := strings.Fields(unit(t, "arcp-backup.service", "ExecStart", specifiers)[0])
+	backup := strings.Fields(unit(t, "arcp-backup.service", "ExecStart", specifiers)[0])[1:]
 	wantOutcome(t, "the backup", cli(t, append(backup, "--admin", p.admin)...), exitOK, "0 jobs", "")
 	if list := namesIn(t, filepath.Join(state, "arcp-backups")); len(list) != 1 || strings.HasSuffix(list[0], partial) {
 		t.Errorf("the directory of backups has %q, want one copy", list)
@@ -141,7 +141,7 @@ func TestUnitsAreValid(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"verify", "--man=no"}
 	for _, name := range []string{"arcp.service", "arcp.service.d/tls.conf", "arcp-backup.service", "arcp-backup.timer"} {
-		text := strings.ReplaceAll(readFile(t, filepath.Join(deployDir, name)), "/usr/local/bin/arcp", program)
+		text := strings.ReplaceAll(readFile(t, filepath.Join(deployDir, name)), "ExecStart=arcp ", "ExecStart="+program+" ")
 		path := write(t, filepath.Join(dir, name), text)
 		if !strings.HasSuffix(name, ".conf") {
 			args = append(args, path)

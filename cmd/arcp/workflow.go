@@ -24,7 +24,7 @@ func newWorkflowRun(a *app) *cobra.Command {
 		Short: "Start a workflow and wait for its result",
 		Long: "Starts a workflow and waits for its end. The states of the steps are printed to standard\n" +
 			"error, the result to standard output as JSON. SIGINT cancels the workflow. A second SIGINT\n" +
-			"ends the command and leaves the workflow running.\n\n" +
+			"ends the command without waiting for the end of the workflow, which is being cancelled.\n\n" +
 			"The lease must allow tool.call of the tools of the steps.",
 		Example: "  arcp workflow run order.ship '{\"order\":\"o1\"}' --lease '{\"tool.call\":[\"*\"]}'",
 		Args:    argsBetween(1, 2),

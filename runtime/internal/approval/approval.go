@@ -200,7 +200,7 @@ func (r *Row) checkPending(now time.Time) *arcp.Error {
 	case r.Status == Resolved:
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "already resolved: %s", r.Resolution)
 	case r.Status == Cancelled:
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "cancelled")
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the question is cancelled (%s): it needs no answer", r.Reason)
 	case r.Status == Expired, !now.Before(r.ExpiresAt):
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "expired at %s", r.ExpiresAt.UTC().Format(time.RFC3339))
 	}

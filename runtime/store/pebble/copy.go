@@ -48,8 +48,8 @@ func OpenCopy(dir string, opts Options) (_ *Copy, err error) {
 	return c, nil
 }
 
-// lockCopy locks the directory of a copy. It does not create the file of the lock: a directory
-// without this file was never opened.
+// lockCopy locks the directory of a copy against its opening as a store. It neither creates nor changes the file
+// of the lock: a directory without this file was never opened.
 func lockCopy(dir string, f vfs.FS) (*pdb.Lock, error) {
 	info, err := f.Stat(dir)
 	switch {
@@ -60,6 +60,8 @@ func lockCopy(dir string, f vfs.FS) (*pdb.Lock, error) {
 	}
 	if _, err := f.Stat(f.PathJoin(dir, "LOCK")); errors.Is(err, fs.ErrNotExist) {
 		f = readOnly{f}
+	} else if f == vfs.Default {
+		f = processLocks{sharedLocks{f}}
 	}
 	return lockDir(dir, f)
 }
@@ -231,6 +233,13 @@ func (c *Copy) checkTable(name string) (err error) {
 	}
 	return joinClose(r.ValidateBlockChecksums(), r)
 }
+
+// sharedLocks is a file system whose locks are shared: they exclude only processes that write. The file of a
+// lock must exist. It is opened for reading, so the file system may be read-only.
+type sharedLocks struct{ vfs.FS }
+
+func (sharedLocks) Lock(name string) (io.Closer, error) { return lockShared(name) }
+func (s sharedLocks) Unwrap() vfs.FS                    { return s.FS }
 
 // readOnly is a file system that refuses every change. Its locks are without effect.
 type readOnly struct{ vfs.FS }

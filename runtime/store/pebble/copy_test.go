@@ -6,10 +6,12 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -197,6 +199,46 @@ func TestCheckMissingRows(t *testing.T) {
 	if found, _ := problems(t, dir); len(found) == 0 || !strings.Contains(found[0], `job "job_1"`) {
 		t.Errorf("problems = %q, want the missing job", found)
 	}
+}
+
+// The check of a copy that was opened as a store changes nothing, not even the time of its lock file. A store that
+// is open in another process is not checked, and no store opens during the check.
+func TestCheckLocksWithoutAChange(t *testing.T) {
+	dir := makeCopy(t)
+	must(reopen(t, dir).Close())
+	lock := filepath.Join(dir, "LOCK")
+	must(os.Chtimes(lock, time.Unix(1, 0), time.Unix(1, 0)))
+	must(os.Chmod(lock, 0o400))
+	before := must2(os.Stat(lock))
+	cp := must2(OpenCopy(dir, Options{}))
+	if after := must2(os.Stat(lock)); !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("the check has set the time of the lock file to %v", after.ModTime())
+	}
+	if _, err := OpenCopy(dir, Options{}); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("a second OpenCopy in this process = %v, want ErrLocked", err)
+	}
+	must(os.Chmod(lock, 0o600))
+	if err := openInChildFails(t, dir); !strings.Contains(err, "lock "+dir) {
+		t.Errorf("another process opens the store during the check and prints %q, want a lock", err)
+	}
+	must(cp.Close())
+	stop := openInChild(t, dir)
+	defer stop()
+	if _, err := OpenCopy(dir, Options{}); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("OpenCopy of a store that another process has open = %v, want ErrLocked", err)
+	}
+}
+
+// openInChildFails returns the output of another process that opens the store.
+func openInChildFails(t *testing.T, dir string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLockedChild$")
+	cmd.Env = append(os.Environ(), lockDirEnv+"="+dir)
+	out, err := cmd.CombinedOutput() // its standard input is empty, so that it ends
+	if err == nil {
+		t.Error("another process has opened the store")
+	}
+	return string(out)
 }
 
 // A directory in use is not checked, and a check ends with its context.

@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	pdb "github.com/cockroachdb/pebble/v2"
@@ -92,6 +94,9 @@ func makeDir(dir string, f vfs.FS) error {
 }
 
 func lockDir(dir string, f vfs.FS) (*pdb.Lock, error) {
+	if f == vfs.Default {
+		f = processLocks{f}
+	}
 	lock, err := pdb.LockDirectory(dir, f)
 	switch {
 	case err == nil:
@@ -100,6 +105,38 @@ func lockDir(dir string, f vfs.FS) (*pdb.Lock, error) {
 		return nil, fmt.Errorf("lock %s: %w", dir, store.ErrLocked)
 	}
 	return nil, fmt.Errorf("lock %s: %w", dir, err)
+}
+
+// lockedFiles are the files that this process has locked. The operating system does not refuse a second lock of the
+// same process, and closing the second releases both.
+var lockedFiles sync.Map
+
+// processLocks is a file system that refuses to lock a file that this process has locked.
+type processLocks struct{ vfs.FS }
+
+func (p processLocks) Unwrap() vfs.FS { return p.FS }
+
+func (p processLocks) Lock(name string) (io.Closer, error) {
+	if _, held := lockedFiles.LoadOrStore(name, true); held {
+		return nil, errors.New("held by current process")
+	}
+	lock, err := p.FS.Lock(name)
+	if err != nil {
+		lockedFiles.Delete(name)
+		return nil, err
+	}
+	return processLock{lock, name}, nil
+}
+
+// processLock is a lock of processLocks.
+type processLock struct {
+	io.Closer
+	name string
+}
+
+func (l processLock) Close() error {
+	defer lockedFiles.Delete(l.name)
+	return l.Closer.Close()
 }
 
 // isHeld reports whether locking failed because another process holds the lock. An error

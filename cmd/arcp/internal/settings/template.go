@@ -10,7 +10,7 @@ const templateHead = `## Configuration of arcp serve and arcp dev.
 ##
 ## Each line that begins with "# " is a setting with its default, or an example: remove the "# " to use it.
 ## Lines that begin with "##" are explanations. Flags and ARCP_ variables come before this file.
-## arcp config check reports every mistake, arcp config print shows the values in effect.
+## arcp config check reports mistakes, arcp config print shows the values in effect.
 ## SIGHUP applies changes of the settings that are marked with it. arcp dev applies them by itself.
 `
 
