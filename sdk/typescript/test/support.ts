@@ -94,10 +94,15 @@ export class Peer {
     const env = await this.receive("session.open");
     const capabilities = { executes: true };
     this.send("session.accepted", { session_id: "sess_1", resume_token: token, heartbeat_interval_sec: interval, capabilities }, { correlation_id: env.id });
-    const registration = await this.receive("tool.invoke");
-    assert.equal(registration.payload.tool, "host.register_agent");
-    this.send("job.accepted", { job_id: "job_r" }, { correlation_id: registration.id, event_seq: 1 });
-    this.send("job.completed", { value: { id: "agent-1" } }, { correlation_id: registration.id, event_seq: 2 });
+    await this.register();
+    return env;
+  }
+
+  async register(): Promise<Env> {
+    const env = await this.receive("tool.invoke");
+    assert.equal(env.payload.tool, "host.register_agent");
+    this.send("job.accepted", { job_id: "job_r" }, { correlation_id: env.id, event_seq: 1 });
+    this.send("job.completed", { value: { id: "agent-1" } }, { correlation_id: env.id, event_seq: 2 });
     return env;
   }
 
