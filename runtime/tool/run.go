@@ -135,7 +135,7 @@ func withCode(details arcp.Raw, code arcp.Code) arcp.Raw {
 
 func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {
 	if limit := t.Limits.MaxResponseBytes; limit > 0 && len(out) > limit {
-		return tooLarge("result", len(out), limit, "limits.max_response_bytes")
+		return tooLarge("result", len(out), limit, t.limitKey("max_response_bytes"))
 	}
 	if t.raw && !isSameSlice(args, out) && !arcp.Valid(out) {
 		return arcp.Errorf(arcp.CodeInternal, "the tool's result is not valid JSON")
@@ -152,8 +152,17 @@ func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {
 	return nil
 }
 
+// limitKey returns the name that a limit has where the tool is described: workers describe their tools without the
+// object limits.
+func (t *Tool) limitKey(member string) string {
+	if t.Source == SourceWorker {
+		return member
+	}
+	return "limits." + member
+}
+
 // tooLarge returns an error that is not retryable: a repeated call would have the same size. key is the name of
-// the limit in the configuration.
+// the limit in the description of the tool.
 func tooLarge(part string, size, limit int, key string) *arcp.Error {
 	e := arcp.Errorf(arcp.CodeResourceExhausted, "the %s has %d bytes; the tool's limit is %d (%s)", part, size, limit, key)
 	e.Retryable = false

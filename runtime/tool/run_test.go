@@ -144,6 +144,9 @@ func TestInvalidResultsAreRefused(t *testing.T) {
 	if err != nil && err.Retryable {
 		t.Error("the result would be too large again, but the error says to retry")
 	}
+	limited.Source = SourceWorker
+	_, err = result(limited, `"1234"`)
+	wantError(t, "6 bytes of 5, from a worker", err, arcp.CodeResourceExhausted, "the result has 6 bytes; the tool's limit is 5 (max_response_bytes)")
 	if _, err := result(Capability{Limits: Limits{MaxResponseBytes: -1}}, `"`+strings.Repeat("x", 2<<20)+`"`); err != nil {
 		t.Errorf("no limit: %v", err)
 	}

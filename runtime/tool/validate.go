@@ -29,7 +29,7 @@ func (t *Tool) Validate(args arcp.Raw) *arcp.Error {
 		}
 	}
 	if limit := t.Limits.MaxRequestBytes; limit > 0 && len(args) > limit {
-		return tooLarge("arguments object", len(args), limit, "limits.max_request_bytes")
+		return tooLarge("arguments object", len(args), limit, t.limitKey("max_request_bytes"))
 	}
 	return nil
 }

@@ -209,21 +209,21 @@ class Client:
             await self._send("session.resume", {"resume_token": self._resume, "last_event_seq": self._seq})
         else:
             await self._send("session.open", {"auth": {"scheme": "bearer", "token": TOKEN}, "client": {"kind": "test", "version": "1"},
-                                              "capabilities": {}})
+                                              "capabilities": {"human_input": True, "interrupt": True}})
         async for text in ws:
             env = json.loads(text)
             self._seq = max(self._seq, env.get("event_seq", 0))
             if env["type"] in ("session.accepted", "session.resumed"):
                 self._resume = env["payload"]["resume_token"]
                 self._up.set()
-            elif job := self._jobs.get(env.get("correlation_id", "")):
+            elif job := self._jobs.get(env.get("correlation_id") or ""):
                 job.id = job.id or env.get("job_id", "")
                 job.queue.put_nowait(env)
 
-    async def _send(self, kind: str, payload: Any) -> str:
+    async def _send(self, kind: str, payload: Any, **about: Any) -> str:
         self._sent += 1
         id = f"msg_test_{self._sent}"
-        await self._ws.send(json.dumps({"arcp": "1.1", "id": id, "type": kind, "timestamp": "2030-01-01T00:00:00Z", "payload": payload}))
+        await self._ws.send(json.dumps({"arcp": "1.1", "id": id, "type": kind, "timestamp": "2030-01-01T00:00:00Z", "payload": payload} | about))
         return id
 
     async def submit(self, tool: str, arguments: Any = None, **more: Any) -> Job:
@@ -237,6 +237,14 @@ class Client:
 
     async def cancel(self, job: Job) -> None:
         await self._send("cancel", {"target": "job", "target_id": job.id, "reason": "enough", "deadline_ms": 60000})
+
+    async def interrupt(self, job: Job) -> None:
+        await self._send("interrupt", {"target": "job", "target_id": job.id, "prompt": "stop"})
+
+    async def guide(self, job: Job, request: Any, guidance: str) -> None:
+        """Answer the question of an interrupted job."""
+        await self._send("human.input.response", {"value": {"action": "continue", "guidance": guidance}, "responded_at": "2030-01-01T00:00:00Z"},
+                         correlation_id=request["id"], job_id=job.id)
 
 
 class Program:

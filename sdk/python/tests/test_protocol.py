@@ -328,6 +328,125 @@ class ProtocolTest(unittest.IsolatedAsyncioTestCase):
         await peer.receive("ack")
         self.assertEqual((await peer.receive("tool.error"))["payload"]["code"], "INVALID_ARGUMENT")
 
+    async def test_exceptions_that_are_no_errors(self) -> None:
+        raised = [StopIteration(7), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()]
+
+        @self.worker.tool("sync")
+        def sync(n: int) -> None:
+            raise raised[n]
+
+        @self.worker.tool("async")
+        async def coroutine(n: int) -> None:
+            raise raised[n]
+
+        peer = await self.open()
+        for n, error in enumerate(raised):
+            for tool in ("sync", "async"):
+                with self.subTest(tool=tool, error=error):
+                    job = f"{tool}_{n}"
+                    await peer.dispatch(f"{tool}@1.0.0", {"n": n}, job=f"job_{job}", id=f"msg_{job}")
+                    await peer.receive("ack")
+                    outcome = await peer.receive("tool.error")
+                    self.assertEqual((outcome["job_id"], outcome["payload"]["code"]), (f"job_{job}", "UNKNOWN"))
+                    await peer.send("ack", {}, correlation_id=outcome["id"])
+                    if isinstance(error, (SystemExit, KeyboardInterrupt)):
+                        self.assertEqual(outcome["payload"]["message"], f"the tool has raised {error!r}")
+        await peer.dispatch("echo@1.0.0", {"a": 1})  # the worker goes on
+        await peer.receive("ack")
+        self.assertEqual((await peer.receive("tool.result"))["payload"], {"value": {"a": 1}})
+
+    async def test_description(self) -> None:
+        @self.worker.tool("described", timeout=2, start_timeout=0.5, interruptible=True, max_response_bytes=4 << 20)
+        def described() -> None: ...
+
+        await self.enterAsync(running(self.worker))
+        peer = await self.runtime.accept()
+        session = await peer.receive("session.open")
+        await peer.send("session.accepted", {"session_id": "sess_1", "resume_token": "resume-1", "heartbeat_interval_sec": 30,
+                                             "capabilities": {"executes": True}}, correlation_id=session["id"])
+        tools = (await peer.register())["payload"]["arguments"]["capabilities"]["tools"]
+        self.assertEqual(tools["described@1.0.0"], {
+            "timeout_ms": 2000, "start_timeout_ms": 500, "interruptible": True, "max_response_bytes": 4 << 20,
+            "input_schema": tools["described@1.0.0"]["input_schema"]})
+        self.assertEqual(set(tools["echo@1.0.0"]), {"input_schema"})
+
+    async def test_interrupt(self) -> None:
+        gate = threading.Event()
+
+        @self.worker.tool("async_steps", interruptible=True)
+        async def async_steps(ctx: Context) -> Any:
+            before = await ctx.safe_point()
+            await self.release.wait()
+            await ctx.progress(1)
+            return [before, await ctx.safe_point(), await ctx.safe_point()]
+
+        @self.worker.tool("sync_steps", interruptible=True)
+        def sync_steps(ctx: SyncContext) -> Any:
+            before = ctx.safe_point()
+            gate.wait()
+            ctx.progress(1)
+            return [before, ctx.safe_point(), ctx.safe_point()]
+
+        peer = await self.open()
+        for tool in ("async_steps", "sync_steps"):
+            for end in ("continue", "cancel"):
+                with self.subTest(tool=tool, end=end):
+                    self.release.clear()
+                    gate.clear()
+                    job, dispatch = f"job_{tool}_{end}", f"msg_{tool}_{end}"
+                    await peer.dispatch(f"{tool}@1.0.0", job=job, id=dispatch)
+                    await peer.receive("ack")
+                    interrupt = await self.interrupt(peer, dispatch)
+                    self.release.set()
+                    gate.set()
+                    await peer.receive("job.progress")
+                    await self.pong(peer)  # and no outcome
+                    if end == "cancel":
+                        await peer.send("cancel", {"target": "job", "target_id": job, "reason": "enough"}, correlation_id=dispatch)
+                        outcome = await peer.receive("tool.error")
+                        self.assertEqual(outcome["payload"], {"code": "CANCELLED", "message": "enough", "retryable": False})
+                    else:
+                        await self.answer(peer, "msg_other", "wrong")
+                        await self.pong(peer)
+                        await self.answer(peer, interrupt, "faster")
+                        outcome = await peer.receive("tool.result")
+                        self.assertEqual(outcome["payload"]["value"], ["", "faster", ""])
+                    await peer.send("ack", {}, correlation_id=outcome["id"])
+
+    async def test_interrupt_of_a_lost_attempt(self) -> None:
+        @self.worker.tool("steps", interruptible=True)
+        async def steps(ctx: Context) -> Any:
+            await self.release.wait()
+            return await ctx.safe_point()
+
+        peer = await self.open()
+        await peer.dispatch("steps@1.0.0")
+        await peer.receive("ack")
+        await self.interrupt(peer, "msg_d1")
+        await peer.dispatch("steps@1.0.0", id="msg_d2", attempt=2)
+        await peer.receive("tool.error")  # of the first attempt
+        await peer.receive("ack")
+        interrupt = await self.interrupt(peer, "msg_d2")
+        self.release.set()
+        await self.pong(peer)
+        await self.answer(peer, interrupt, "go")
+        self.assertEqual((await peer.receive("tool.result"))["payload"]["value"], "go")
+
+    async def interrupt(self, peer: Peer, dispatch: str) -> str:
+        """Interrupt a job, and return the id of the interrupt when the worker has it."""
+        id = await peer.send("interrupt", {"target": "job", "target_id": "job_1", "prompt": "stop"}, correlation_id=dispatch)
+        await self.pong(peer)
+        return id
+
+    async def answer(self, peer: Peer, interrupt: str, guidance: str) -> None:
+        value = {"action": "continue", "guidance": guidance}
+        await peer.send("human.input.response", {"value": value, "responded_at": "2030-01-01T00:00:00Z"}, correlation_id=interrupt)
+
+    async def pong(self, peer: Peer) -> None:
+        """Wait until the worker has read what it was sent."""
+        await peer.send("session.ping", {"nonce": "n", "sent_at": "2030-01-01T00:00:00Z"})
+        await peer.receive("session.pong")
+
     async def test_events_wait_while_there_is_no_connection(self) -> None:
         sent = 0
 

@@ -79,6 +79,39 @@ class RuntimeTest(unittest.IsolatedAsyncioTestCase):
         child = await self.client.submit("text.twice", {"text": "ab"}, lease_request={"tool.call": ["text.reverse"]})
         self.assertEqual(await child.value(), "baba")
 
+    async def test_interrupt(self) -> None:
+        worker = self.worker()
+
+        @worker.tool("steps", interruptible=True)
+        async def steps(ctx: Context) -> Any:
+            await ctx.progress(1)
+            while not (guidance := await ctx.safe_point()):
+                await asyncio.sleep(0.01)
+            return guidance
+
+        await self.run_worker(worker)
+        job = await self.client.submit("steps")
+        await job.reach("job.progress")
+        await self.client.interrupt(job)
+        await self.client.guide(job, await job.reach("human.input.request"), "faster")
+        self.assertEqual(await job.value(), "faster")
+
+    async def test_large_result(self) -> None:
+        worker = self.worker()
+
+        @worker.tool("large")
+        async def large(size: int) -> str:
+            return "x" * size
+
+        @worker.tool("larger", max_response_bytes=4 << 20)
+        async def larger(size: int) -> str:
+            return "x" * size
+
+        await self.run_worker(worker)
+        failure = await (await self.client.submit("large", {"size": 2 << 20})).failure()
+        self.assertEqual(failure["message"], f"the result has {(2 << 20) + 2} bytes; the tool's limit is {1 << 20} (max_response_bytes)")
+        self.assertEqual(len(await self.client.call("larger", {"size": 2 << 20})), 2 << 20)
+
     async def test_cancel(self) -> None:
         worker = self.worker()
         ended = asyncio.Event()

@@ -105,6 +105,9 @@ export class Call {
   ready = false; // it is in the list of calls with frames to send
   heartbeat = ""; // id of the latest heartbeat
   heartbeats = 0;
+  interruptId = ""; // of the open interrupt
+  private guidance = ""; // of the answer to the latest interrupt
+  private held: (() => void)[] = []; // safe points that wait
   readonly unanswered = new Map<string, Frame>(); // requests that were sent
   buffer: Frame[] = []; // to be sent
   private overflow: { frame: Frame; resolve: () => void }[] = []; // frames that wait for room in the buffer
@@ -157,6 +160,30 @@ export class Call {
     this.cancelled = true;
     this.reason = reason;
     this.abort.abort(new ToolError("CANCELLED", reason));
+    this.resume("");
+  }
+
+  /** Holds the handler at its next safe point. */
+  interrupt(id: string): void {
+    if (!this.done && !this.cancelled) this.interruptId = id;
+  }
+
+  /** Closes the interrupt, if there is one. */
+  resume(guidance: string): void {
+    if (this.interruptId === "") return;
+    this.interruptId = "";
+    this.guidance = guidance;
+    for (const resolve of this.held.splice(0)) resolve();
+  }
+
+  /** Waits while there is an interrupt, and returns the guidance of its answer. Rejects if the job is cancelled. */
+  async safePoint(): Promise<string> {
+    await new Promise((resolve) => setImmediate(resolve)); // has the event loop receive messages
+    while (this.interruptId !== "") await new Promise<void>((resolve) => this.held.push(resolve));
+    this.abort.signal.throwIfAborted();
+    const { guidance } = this;
+    this.guidance = "";
+    return guidance;
   }
 
   /** Reports whether another dispatch of the job can be answered with this attempt. */

@@ -6,7 +6,8 @@ export type Level = "trace" | "debug" | "info" | "warn" | "error" | "critical";
  * The job of a tool.
  *
  * Events are sent in the order of the calls. While there is no connection, up to 256 of them wait; then the promises
- * wait. A promise of an event rejects only if the event cannot be encoded.
+ * wait. A promise of an event rejects only if the event cannot be encoded. A promise that is not awaited does not end
+ * the process when it rejects.
  */
 export interface Context {
   /** Identifier of the job. */
@@ -41,4 +42,9 @@ export interface Context {
   checkpoint(data: Json, label?: string): Promise<void>;
   /** Calls another tool within the lease of the job, and returns its result. Rejects with a ToolError. */
   call(tool: string, args?: JsonObject): Promise<Json>;
+  /**
+   * Waits while a client interrupts the job, and returns the guidance of the client, or "". Interruptible tools call
+   * it between their steps. Rejects if the job is cancelled.
+   */
+  safePoint(): Promise<string>;
 }

@@ -38,7 +38,7 @@ export interface WorkerOptions {
   log?: Logger;
 }
 
-/** The description of a tool. SPEC.md §7.1 describes the members. */
+/** The description of a tool. SPEC.md §7.1 and §7.8 describe the members. */
 export interface ToolOptions<S extends Schema = Schema> {
   version?: string; // default 1.0.0
   description?: string;
@@ -51,6 +51,8 @@ export interface ToolOptions<S extends Schema = Schema> {
   approval?: string | JsonObject;
   minTrust?: string;
   timeoutMs?: number;
+  startTimeoutMs?: number;
+  interruptible?: boolean; // the tool calls safePoint of its context between its steps
   maxRequestBytes?: number;
   maxResponseBytes?: number;
 }
@@ -165,6 +167,8 @@ export class Worker {
       approval: options.approval,
       min_trust: options.minTrust,
       timeout_ms: options.timeoutMs,
+      start_timeout_ms: options.startTimeoutMs,
+      interruptible: options.interruptible,
       max_request_bytes: options.maxRequestBytes,
       max_response_bytes: options.maxResponseBytes,
     };
@@ -452,10 +456,22 @@ export class Worker {
         return this.dispatch(env);
       case "cancel":
         return this.calls.get(env.correlation_id ?? "")?.cancel(String(payload["reason"] ?? "cancelled"));
+      case "interrupt":
+        return this.calls.get(env.correlation_id ?? "")?.interrupt(env.id);
+      case "human.input.response":
+        return this.resume(env);
       case "job.accepted":
         return;
       default:
         return this.answered(env);
+    }
+  }
+
+  /** Resumes the call whose interrupt the message answers. */
+  private resume(env: Envelope): void {
+    const value = env.payload["value"] as { guidance?: unknown } | null | undefined;
+    for (const call of this.calls.values()) {
+      if (call.interruptId !== "" && call.interruptId === env.correlation_id) call.resume(String(value?.guidance ?? ""));
     }
   }
 
@@ -618,6 +634,7 @@ export class Worker {
       this.waiting.set(frame.id, frame);
       call.unanswered.set(frame.id, frame);
     }
+    call.resume(""); // the runtime interrupts the new attempt itself
     call.confirmed = false;
     this.confirm(call);
     call.adoptions++;
@@ -722,24 +739,23 @@ export class Worker {
       get deadline() { return member("deadline") as string | undefined; },
       traceId: call.traceId,
       signal: call.abort.signal,
-      progress: (current, total, options) => this.event(call, "job.progress", { current, total, ...options }),
-      log: (message, level = "info", attributes) => this.event(call, "log", { level, message, attributes }),
-      metric: (name, value, unit = "1", dims) => this.event(call, "metric", { name, value, unit, dims }),
-      emit: (name, data) => this.event(call, "event.emit", { name, data }),
-      checkpoint: async (data, label) => {
-        await this.request(call, "job.checkpoint", { data, label });
-      },
-      call: async (tool, args = {}) => {
+      progress: (current, total, options) => handled(this.event(call, "job.progress", { current, total, ...options })),
+      log: (message, level = "info", attributes) => handled(this.event(call, "log", { level, message, attributes })),
+      metric: (name, value, unit = "1", dims) => handled(this.event(call, "metric", { name, value, unit, dims })),
+      emit: (name, data) => handled(this.event(call, "event.emit", { name, data })),
+      checkpoint: (data, label) => handled(this.request(call, "job.checkpoint", { data, label }).then(() => undefined)),
+      call: (tool, args = {}) => {
         // The key makes a repeated call one child.
-        const answer = await this.request(call, "tool.invoke", { tool, arguments: args, idempotency_key: newId() });
-        return (answer["value"] ?? null) as Json;
+        const answer = this.request(call, "tool.invoke", { tool, arguments: args, idempotency_key: newId() });
+        return handled(answer.then((payload) => (payload["value"] ?? null) as Json));
       },
+      safePoint: () => handled(call.safePoint()),
     };
   }
 
   /** Sends an event of a job. */
   private async event(call: Call, type: string, payload: Payload): Promise<void> {
-    const frame = new Frame(type, encodeMessage(type, payload), { call });
+    const frame = new Frame(type, this.encodeMessage(call, type, payload), { call });
     if (call.dropped || call.done) return;
     const added = call.push(frame);
     this.schedule(call);
@@ -748,11 +764,22 @@ export class Worker {
 
   /** Sends a request about a job, and returns the payload of the answer. */
   private async request(call: Call, type: string, payload: Payload): Promise<Payload> {
-    const encoded = encodeMessage(type, payload);
+    const encoded = this.encodeMessage(call, type, payload);
     return call.limited(() => {
       if (call.done) throw new ToolError("FAILED_PRECONDITION", "the job has ended");
       return this.submit(call, type, encoded);
     });
+  }
+
+  /** Returns a payload as JSON. A failure is also logged, because a tool need not await the promises of its context. */
+  private encodeMessage(call: Call, type: string, payload: Payload): string {
+    try {
+      return encode(payload);
+    } catch (e) {
+      const error = new TypeError(`${type} cannot be sent: ${(e as Error).message}`);
+      this.log("warn", `job ${call.jobId}: ${error.message}`);
+      throw error;
+    }
   }
 
   private submit(call: Call, type: string, payload: string): Promise<Payload> {
@@ -808,10 +835,8 @@ function text(payload: Payload, name: string): string {
   return value;
 }
 
-function encodeMessage(type: string, payload: Payload): string {
-  try {
-    return encode(payload);
-  } catch (e) {
-    throw new TypeError(`${type} cannot be sent: ${(e as Error).message}`);
-  }
+/** Returns a promise whose rejection does not end the process if the tool does not await it. */
+function handled<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => undefined);
+  return promise;
 }

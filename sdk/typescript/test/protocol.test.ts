@@ -337,6 +337,139 @@ test("reports an exception", async () => {
   assert.match(logs.join("\n"), /job job_1: throws@1.0.0 has failed: Error: it fails/);
 });
 
+test("goes on after events that are not awaited and cannot be sent", async () => {
+  const rejections: unknown[] = [];
+  const onRejection = (e: unknown) => rejections.push(e);
+  process.on("unhandledRejection", onRejection);
+  const bad = { a: 1n } as never;
+  worker.tool("odd", {}, async (ctx) => {
+    void ctx.log("x", "info", bad);
+    void ctx.emit("x", bad);
+    void ctx.progress(Number.NaN);
+    void ctx.metric("x", Number.NaN);
+    void ctx.checkpoint(bad);
+    void ctx.call("other", bad);
+    await new Promise((resolve) => setImmediate(resolve)); // rejections are reported before
+    await assert.rejects(ctx.log("x", "info", bad), /^TypeError: log cannot be sent: /);
+    await assert.rejects(ctx.checkpoint(bad), /^TypeError: job.checkpoint cannot be sent: /);
+    return "done";
+  });
+  try {
+    const peer = await open();
+    peer.dispatch("odd@1.0.0");
+    await peer.receive("ack");
+    assert.deepEqual((await peer.receive("tool.result")).payload, { value: "done" });
+  } finally {
+    process.off("unhandledRejection", onRejection);
+  }
+  assert.deepEqual(rejections, []);
+  for (const type of ["log", "event.emit", "job.progress", "metric", "job.checkpoint", "tool.invoke"]) {
+    assert.match(logs.join("\n"), new RegExp(`warn: job job_1: ${type} cannot be sent: `));
+  }
+});
+
+test("goes on after refused requests that are not awaited", async () => {
+  const rejections: unknown[] = [];
+  const onRejection = (e: unknown) => rejections.push(e);
+  process.on("unhandledRejection", onRejection);
+  worker.tool("requests", {}, async (ctx) => {
+    void ctx.checkpoint(1);
+    void ctx.call("other");
+    await release.wait;
+  });
+  try {
+    const peer = await open();
+    peer.dispatch("requests@1.0.0");
+    await peer.receive("ack");
+    peer.send("nack", REFUSAL, { correlation_id: (await peer.receive("job.checkpoint")).id });
+    peer.send("job.failed", REFUSAL, { correlation_id: (await peer.receive("tool.invoke")).id });
+    await pong(peer);
+    release.set();
+    await peer.receive("tool.result");
+  } finally {
+    process.off("unhandledRejection", onRejection);
+  }
+  assert.deepEqual(rejections, []);
+});
+
+test("describes tools", async () => {
+  const options = { timeoutMs: 2000, startTimeoutMs: 500, interruptible: true, maxResponseBytes: 4 << 20 };
+  worker.tool("described", options, () => null);
+  serve();
+  const peer = await runtime.accept();
+  const session = await peer.receive("session.open");
+  const accepted = { session_id: "sess_1", resume_token: "resume-1", heartbeat_interval_sec: 30, capabilities: { executes: true } };
+  peer.send("session.accepted", accepted, { correlation_id: session.id });
+  const { tools } = (await peer.register()).payload.arguments.capabilities;
+  assert.deepEqual(tools["described@1.0.0"], { timeout_ms: 2000, start_timeout_ms: 500, interruptible: true, max_response_bytes: 4 << 20 });
+  assert.deepEqual(tools["echo@1.0.0"], {});
+});
+
+for (const end of ["continue", "cancel"]) {
+  test(`interrupts a job: ${end}`, async () => {
+    worker.tool("steps", { interruptible: true }, async (ctx) => {
+      const before = await ctx.safePoint();
+      await release.wait;
+      await ctx.progress(1);
+      return [before, await ctx.safePoint(), await ctx.safePoint()];
+    });
+    const peer = await open();
+    peer.dispatch("steps@1.0.0");
+    await peer.receive("ack");
+    const interrupt = await interruptJob(peer, "msg_d1");
+    release.set();
+    await peer.receive("job.progress");
+    await pong(peer); // and no outcome
+    if (end === "cancel") {
+      peer.send("cancel", { target: "job", target_id: "job_1", reason: "enough" }, { correlation_id: "msg_d1" });
+      assert.deepEqual((await peer.receive("tool.error")).payload, { code: "CANCELLED", message: "enough", retryable: false });
+      return;
+    }
+    answerInterrupt(peer, "msg_other", "wrong");
+    await pong(peer);
+    answerInterrupt(peer, interrupt, "faster");
+    assert.deepEqual((await peer.receive("tool.result")).payload, { value: ["", "faster", ""] });
+  });
+}
+
+test("continues an interrupted call as the next attempt", async () => {
+  worker.tool("steps", { interruptible: true }, async (ctx) => {
+    await release.wait;
+    return ctx.safePoint();
+  });
+  const peer = await open();
+  peer.dispatch("steps@1.0.0");
+  await peer.receive("ack");
+  await interruptJob(peer, "msg_d1");
+  peer.dispatch("steps@1.0.0", { id: "msg_d2", attempt: 2 });
+  await peer.receive("tool.error"); // of the first attempt
+  await peer.receive("ack");
+  const interrupt = await interruptJob(peer, "msg_d2");
+  release.set();
+  await pong(peer);
+  answerInterrupt(peer, interrupt, "go");
+  assert.deepEqual((await peer.receive("tool.result")).payload, { value: "go" });
+});
+
+/** Interrupts a job, and returns the id of the interrupt when the worker has it. */
+async function interruptJob(peer: Peer, dispatch: string): Promise<string> {
+  const id = `msg_interrupt_${dispatch}`;
+  peer.send("interrupt", { target: "job", target_id: "job_1", prompt: "stop" }, { id, correlation_id: dispatch });
+  await pong(peer);
+  return id;
+}
+
+function answerInterrupt(peer: Peer, interrupt: string, guidance: string): void {
+  const payload = { value: { action: "continue", guidance }, responded_at: "2030-01-01T00:00:00Z" };
+  peer.send("human.input.response", payload, { correlation_id: interrupt });
+}
+
+/** Waits until the worker has read what it was sent. */
+async function pong(peer: Peer): Promise<void> {
+  peer.send("session.ping", PING);
+  await peer.receive("session.pong");
+}
+
 test("holds events while there is no connection", async () => {
   let accepted = 0;
   worker.tool("chatters", {}, async (ctx) => {

@@ -73,6 +73,33 @@ describe("with a runtime", needsArcp, () => {
     assert.equal(await client.submit("text.twice", { text: "ab" }, { lease_request: { "tool.call": ["text.reverse"] } }).value(), "baba");
   });
 
+  test("interrupt", async () => {
+    const worker = make();
+    worker.tool("steps", { interruptible: true }, async (ctx) => {
+      await ctx.progress(1);
+      for (;;) {
+        const guidance = await ctx.safePoint();
+        if (guidance !== "") return guidance;
+      }
+    });
+    await run(worker);
+    const job = client.submit("steps");
+    await job.reach("job.progress");
+    client.interrupt(job);
+    client.guide(job, await job.reach("human.input.request"), "faster");
+    assert.equal(await job.value(), "faster");
+  });
+
+  test("a large result", async () => {
+    const worker = make();
+    worker.tool("large", {}, () => "x".repeat(2 << 20));
+    worker.tool("larger", { maxResponseBytes: 4 << 20 }, () => "x".repeat(2 << 20));
+    await run(worker);
+    const size = (2 << 20) + 2;
+    assert.equal((await client.submit("large").failure()).message, `the result has ${size} bytes; the tool's limit is ${1 << 20} (max_response_bytes)`);
+    assert.equal((await client.call("larger")).length, 2 << 20);
+  });
+
   test("cancel", async () => {
     const worker = make();
     worker.tool("waits", {}, async (ctx) => {

@@ -94,10 +94,15 @@ export class Peer {
     const env = await this.receive("session.open");
     const capabilities = { executes: true };
     this.send("session.accepted", { session_id: "sess_1", resume_token: token, heartbeat_interval_sec: interval, capabilities }, { correlation_id: env.id });
-    const registration = await this.receive("tool.invoke");
-    assert.equal(registration.payload.tool, "host.register_agent");
-    this.send("job.accepted", { job_id: "job_r" }, { correlation_id: registration.id, event_seq: 1 });
-    this.send("job.completed", { value: { id: "agent-1" } }, { correlation_id: registration.id, event_seq: 2 });
+    await this.register();
+    return env;
+  }
+
+  async register(): Promise<Env> {
+    const env = await this.receive("tool.invoke");
+    assert.equal(env.payload.tool, "host.register_agent");
+    this.send("job.accepted", { job_id: "job_r" }, { correlation_id: env.id, event_seq: 1 });
+    this.send("job.completed", { value: { id: "agent-1" } }, { correlation_id: env.id, event_seq: 2 });
     return env;
   }
 
@@ -241,7 +246,7 @@ export class Client {
     });
     ws.on("open", () => {
       if (this.resume) this.send("session.resume", { resume_token: this.resume, last_event_seq: this.seq });
-      else this.send("session.open", { auth: { scheme: "bearer", token: TOKEN }, client: { kind: "test", version: "1" }, capabilities: {} });
+      else this.send("session.open", { auth: { scheme: "bearer", token: TOKEN }, client: { kind: "test", version: "1" }, capabilities: { human_input: true, interrupt: true } });
     });
     ws.on("message", (data) => {
       const env = JSON.parse(data.toString()) as Env;
@@ -258,9 +263,9 @@ export class Client {
     });
   }
 
-  private send(type: string, payload: unknown): string {
+  private send(type: string, payload: unknown, about: object = {}): string {
     const id = `msg_test_${++this.sent}`;
-    send(this.ws!, id, type, payload);
+    send(this.ws!, id, type, payload, about);
     return id;
   }
 
@@ -276,6 +281,16 @@ export class Client {
 
   cancel(job: Job): void {
     this.send("cancel", { target: "job", target_id: job.id, reason: "enough", deadline_ms: 60000 });
+  }
+
+  interrupt(job: Job): void {
+    this.send("interrupt", { target: "job", target_id: job.id, prompt: "stop" });
+  }
+
+  /** Answers the question of an interrupted job. */
+  guide(job: Job, request: Env, guidance: string): void {
+    const payload = { value: { action: "continue", guidance }, responded_at: "2030-01-01T00:00:00Z" };
+    this.send("human.input.response", payload, { correlation_id: request.id, job_id: job.id });
   }
 }
 

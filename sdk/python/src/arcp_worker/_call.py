@@ -94,6 +94,10 @@ class Call:
         self.dropped = False  # the runtime does not wait for the outcome any more
         self.reason = ""  # of the cancellation
         self.cancel_event = threading.Event()
+        self.interrupt_id = ""  # of the open interrupt
+        self.guidance = ""  # of the answer to the latest interrupt
+        self.resumed = asyncio.Event()  # cleared while an interrupt is open
+        self.resumed.set()
         self.adopted = asyncio.Event()  # another dispatch continues this call
         self.room = asyncio.Event()
         self.requests = asyncio.Semaphore(MAX_REQUESTS)
@@ -109,8 +113,21 @@ class Call:
             return
         self.cancelled, self.reason = True, reason
         self.cancel_event.set()
+        self.resume("")
         if self.handler is not None and self.tool.is_async:
             self.handler.cancel()
+
+    def interrupt(self, id: str) -> None:
+        """Hold the handler at its next safe point."""
+        if not self.done and not self.cancelled:
+            self.interrupt_id = id
+            self.resumed.clear()
+
+    def resume(self, guidance: str) -> None:
+        """Close the interrupt, if there is one."""
+        if self.interrupt_id:
+            self.interrupt_id, self.guidance = "", guidance
+            self.resumed.set()
 
     def continues(self) -> bool:
         """Report whether another dispatch of the job can be answered with this attempt."""

@@ -101,6 +101,15 @@ class Context(_Job):
         """Call another tool within the lease of the job, and return its result. Raises ToolError."""
         return await self._worker._child(self._call, tool, arguments or {})
 
+    async def safe_point(self) -> str:
+        """Wait while a client interrupts the job, and return the guidance of the client, or "". Tools with
+        ``interruptible`` call it between their steps."""
+        await asyncio.sleep(0)  # has the event loop receive messages
+        while not self._call.resumed.is_set():
+            await self._call.resumed.wait()
+        guidance, self._call.guidance = self._call.guidance, ""
+        return guidance
+
 
 class SyncContext(_Job):
     """The job of a tool that is not async. Such a tool runs in a thread of its own.
@@ -152,6 +161,13 @@ class SyncContext(_Job):
     def call(self, tool: str, arguments: dict[str, Any] | None = None) -> Any:
         """Call another tool within the lease of the job, and return its result. Raises ToolError."""
         return self._run(self._async.call(tool, arguments))
+
+    def safe_point(self) -> str:
+        """Wait while a client interrupts the job, and return the guidance of the client, or "". Tools with
+        ``interruptible`` call it between their steps."""
+        guidance = self._run(self._async.safe_point())
+        self.check()
+        return guidance
 
 
 def _members(**members: Any) -> dict[str, Any]:

@@ -133,6 +133,8 @@ class Worker:
         approval: str | dict[str, Any] | None = None,
         min_trust: str | None = None,
         timeout: float | None = None,
+        start_timeout: float | None = None,
+        interruptible: bool | None = None,
         max_request_bytes: int | None = None,
         max_response_bytes: int | None = None,
     ) -> Callable[[F], F]:
@@ -141,14 +143,16 @@ class Worker:
         The parameters of the function are the arguments of the tool. One with the annotation
         :class:`Context` (or :class:`SyncContext`, if the function is not async) is the job. The
         annotations of the others make the input schema, unless ``input_schema`` is given. The default
-        of ``description`` is the first paragraph of the docstring. ``timeout`` is in seconds. SPEC.md
-        §7.1 describes the other members.
+        of ``description`` is the first paragraph of the docstring. ``timeout`` and ``start_timeout`` are
+        in seconds. An ``interruptible`` tool calls ``safe_point`` of its context between its steps.
+        SPEC.md §7.1 and §7.8 describe the members.
         """
         ref = name if "@" in name else f"{name}@{version}"
         members: dict[str, Any] = {
             "output_schema": output_schema, "side_effect": side_effect, "recovery": recovery, "idempotent": idempotent,
-            "retry": retry, "approval": approval, "min_trust": min_trust, "max_request_bytes": max_request_bytes,
-            "max_response_bytes": max_response_bytes, "timeout_ms": None if timeout is None else max(1, round(timeout * 1000)),
+            "retry": retry, "approval": approval, "min_trust": min_trust, "interruptible": interruptible,
+            "max_request_bytes": max_request_bytes, "max_response_bytes": max_response_bytes,
+            "timeout_ms": _milliseconds(timeout), "start_timeout_ms": _milliseconds(start_timeout),
         }
 
         def register(function: F) -> F:
@@ -447,8 +451,19 @@ class Worker:
         elif kind == "cancel":
             if call := self._calls.get(env.get("correlation_id", "")):
                 call.cancel(str(payload.get("reason") or "cancelled"))
+        elif kind == "interrupt":
+            if call := self._calls.get(env.get("correlation_id", "")):
+                call.interrupt(env["id"])
+        elif kind == "human.input.response":
+            self._resume(env)
         elif kind != "job.accepted":
             self._answered(env)
+
+    def _resume(self, env: dict[str, Any]) -> None:
+        """Resume the call whose interrupt the message answers."""
+        for call in self._calls.values():
+            if call.interrupt_id and call.interrupt_id == env.get("correlation_id"):
+                call.resume(str(env["payload"]["value"].get("guidance") or ""))
 
     def _accepted(self, link: Link, payload: dict[str, Any]) -> None:
         """Begin a new session."""
@@ -584,6 +599,7 @@ class Worker:
             del self._waiting[frame.id]
             frame.id = new_id()
             self._waiting[frame.id] = call.unanswered[frame.id] = frame
+        call.resume("")  # the runtime interrupts the new attempt itself
         call.confirmed = False
         self._confirm(call)
         call.adopted.set()
@@ -655,7 +671,10 @@ class Worker:
             raise ToolError("INVALID_ARGUMENT", str(e)) from e
         name = tool.parameters.context
         if tool.is_async:
-            return await tool.function(**values, **({name: Context(self, call)} if name else {}))
+            try:
+                return await tool.function(**values, **({name: Context(self, call)} if name else {}))
+            except (SystemExit, KeyboardInterrupt) as e:  # would end the event loop
+                raise _plain_error(e) from e
         if name:
             values[name] = SyncContext(self, call, self._loop)
         return await self._in_thread(lambda: tool.function(**values), f"arcp-{call.job_id}")
@@ -671,10 +690,8 @@ class Worker:
         def run() -> None:
             try:
                 outcome: tuple[Callable[[Any], None], Any] = done.set_result, function()
-            except Exception as e:
-                outcome = done.set_exception, e
-            except BaseException as e:  # SystemExit in a thread does not end the process
-                outcome = done.set_exception, RuntimeError(f"{type(e).__name__}: {e}")
+            except BaseException as e:
+                outcome = done.set_exception, _plain_error(e)
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(finish, *outcome)
 
@@ -773,3 +790,16 @@ def _encode_event(kind: str, payload: dict[str, Any]) -> str:
         return encode(payload)
     except (TypeError, ValueError) as e:
         raise type(e)(f"{kind} cannot be sent: {e}") from None
+
+
+def _plain_error(e: BaseException) -> Exception:
+    """Return an exception that a future accepts, and that ends neither the event loop nor a task."""
+    if isinstance(e, Exception) and not isinstance(e, StopIteration):
+        return e
+    error = RuntimeError(f"the tool has raised {e!r}")
+    error.__cause__ = e
+    return error
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds * 1000))
