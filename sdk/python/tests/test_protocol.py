@@ -376,6 +376,7 @@ class ProtocolTest(unittest.IsolatedAsyncioTestCase):
         @self.worker.tool("async_steps", interruptible=True)
         async def async_steps(ctx: Context) -> Any:
             before = await ctx.safe_point()
+            await ctx.progress(0)
             await self.release.wait()
             await ctx.progress(1)
             return [before, await ctx.safe_point(), await ctx.safe_point()]
@@ -383,6 +384,7 @@ class ProtocolTest(unittest.IsolatedAsyncioTestCase):
         @self.worker.tool("sync_steps", interruptible=True)
         def sync_steps(ctx: SyncContext) -> Any:
             before = ctx.safe_point()
+            ctx.progress(0)
             gate.wait()
             ctx.progress(1)
             return [before, ctx.safe_point(), ctx.safe_point()]
@@ -396,6 +398,7 @@ class ProtocolTest(unittest.IsolatedAsyncioTestCase):
                     job, dispatch = f"job_{tool}_{end}", f"msg_{tool}_{end}"
                     await peer.dispatch(f"{tool}@1.0.0", job=job, id=dispatch)
                     await peer.receive("ack")
+                    await peer.receive("job.progress")  # after the first safe point
                     interrupt = await self.interrupt(peer, dispatch)
                     self.release.set()
                     gate.set()

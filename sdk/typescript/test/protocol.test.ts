@@ -409,6 +409,7 @@ for (const end of ["continue", "cancel"]) {
   test(`interrupts a job: ${end}`, async () => {
     worker.tool("steps", { interruptible: true }, async (ctx) => {
       const before = await ctx.safePoint();
+      await ctx.progress(0);
       await release.wait;
       await ctx.progress(1);
       return [before, await ctx.safePoint(), await ctx.safePoint()];
@@ -416,6 +417,7 @@ for (const end of ["continue", "cancel"]) {
     const peer = await open();
     peer.dispatch("steps@1.0.0");
     await peer.receive("ack");
+    await peer.receive("job.progress"); // after the first safe point
     const interrupt = await interruptJob(peer, "msg_d1");
     release.set();
     await peer.receive("job.progress");
