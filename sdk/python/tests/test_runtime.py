@@ -157,6 +157,7 @@ class RuntimeTest(unittest.IsolatedAsyncioTestCase):
         await job.reach("job.progress")
         await self.runtime.kill()
         await self.runtime.start()
+        await job.reach("job.started")  # the next attempt: the worker is connected again
         release.set()
         self.assertEqual(await job.value(), 1)
         self.assertEqual(effects, 1)
