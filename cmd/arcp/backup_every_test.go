@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -41,12 +42,13 @@ func TestBackupEvery(t *testing.T) {
 	other = append(other, "20300101T000000Z.partial")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		tries, failing := 0, false
+		tries := 0
+		var failing atomic.Bool
 		var done, failed []string
 		r := rotation{dir: dir, every: time.Hour, copies: 2,
 			copyTo: func(_ context.Context, path string) (backupAnswer, error) {
 				tries++
-				if failing {
+				if failing.Load() {
 					return backupAnswer{}, errors.New("disk full")
 				}
 				return backupAnswer{Bytes: 1}, os.Mkdir(path, 0o700)
@@ -68,10 +70,10 @@ func TestBackupEvery(t *testing.T) {
 		want("the first copy is made at once, and the older half of a copy is removed", "20000101T000000Z")
 		time.Sleep(time.Hour)
 		want("one interval later", "20000101T000000Z", "20000101T010000Z")
-		failing = true
+		failing.Store(true)
 		time.Sleep(time.Hour)
 		want("a failure", "20000101T000000Z", "20000101T010000Z")
-		failing = false
+		failing.Store(false)
 		time.Sleep(time.Hour)
 		want("the third copy replaces the first", "20000101T010000Z", "20000101T030000Z")
 		cancel()

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -41,8 +42,25 @@ type victim struct {
 	cmd *exec.Cmd // nil: it does not run
 }
 
-// Start implements chaos.Server.
+// Start implements chaos.Server. A process that was killed while it started a program may leave a child that has the
+// listener until it executes the program: the address is in use until then.
 func (v *victim) Start(context.Context) (string, error) {
+	for deadline := time.Now().Add(time.Minute); ; {
+		address, err := v.start()
+		if err == nil || !v.addressInUse() || time.Now().After(deadline) {
+			return address, err
+		}
+		_ = v.Kill() // it has ended
+	}
+}
+
+// addressInUse reports whether the end of the error output says so.
+func (v *victim) addressInUse() bool {
+	text, err := os.ReadFile(v.output.Name())
+	return err == nil && bytes.Contains(text[max(0, len(text)-1024):], []byte("the address is in use"))
+}
+
+func (v *victim) start() (string, error) {
 	cmd := exec.Command(v.program, v.args...)
 	cmd.Env = append(os.Environ(), v.env...)
 	cmd.Stderr = v.output
