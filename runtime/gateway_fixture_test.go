@@ -97,6 +97,12 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
 // inStore reports whether the store contains a text.
 func (f *fixture) inStore(text string) bool {
 	found := false

@@ -190,6 +190,8 @@ func TestEffects(t *testing.T) {
 		{why: "ends as a tool", rule: RuleOrder, effects: []Effect{charge, pack, ship}, wrong: func(w *parentWorld) { w.events[len(w.events)-1].Type = arcp.JobCompleted }},
 		{why: "fails without compensation", rule: RuleEffect, effects: []Effect{charge, pack, ship}, wrong: failShip},
 		{why: "fails", effects: []Effect{charge, pack, ship, {"job_x", "~m", refund}}, wrong: failShip},
+		{why: "is cancelled before its compensation", effects: []Effect{charge, pack, ship}, wrong: cancelAfterShip},
+		{why: "is cancelled during its compensation", effects: []Effect{charge, pack, ship, {"job_x", "~m", refund}}, wrong: cancelAfterShip},
 	} {
 		w := newFlow(t)
 		if c.wrong != nil {
@@ -211,6 +213,15 @@ func failShip(w *parentWorld) {
 		e.Type, e.Payload = arcp.JobFailed, arcp.Raw(`{"code":"ABORTED","message":"m","retryable":true}`)
 	}
 	w.list[0].Status, w.list[len(w.list)-1].Status = "failed", "failed"
+}
+
+// cancelAfterShip makes the last step fail, and cancels the workflow.
+func cancelAfterShip(w *parentWorld) {
+	failShip(w)
+	end := &w.events[len(w.events)-1]
+	end.Type, end.Payload = arcp.JobCancelled, arcp.Raw(`{"code":"CANCELLED","reason":"r"}`)
+	w.s.Cancelled[end.JobID] = true
+	w.list[0].Status = "cancelled"
 }
 
 // newSchedule is the world of a schedule of three occurrences, 2 s apart, with a job for each of some of

@@ -122,10 +122,12 @@ func (c *comparison) effect(w *jobRecord, marker, step string, kind Kind, calls 
 		return
 	}
 	state := w.source.expected.steps["ship"]
-	refunds := !endsCancelled(w.end.Type) && state == "failed" // charge had completed
+	failed := state == "failed" // charge had completed: it is refunded, unless a cancel comes before
 	completed := w.end.Type == arcp.JobCompleted || w.end.Type == arcp.WorkflowComplete
 	switch {
-	case step == refund && len(calls) > 0 != refunds, step != refund && completed && len(calls) == 0:
+	case step == refund && len(calls) > 0 && !failed,
+		step == refund && len(calls) == 0 && failed && !endsCancelled(w.end.Type),
+		step != refund && completed && len(calls) == 0:
 		c.find(RuleEffect, w.principal, "the step %s of %s has %d effects; the workflow ended with %s, ship is %s",
 			step, marker, len(calls), w.end.Type, cmp.Or(state, "not reached"))
 	}
