@@ -28,7 +28,7 @@ type RecordCounts struct{ Artifacts, Credentials, Questions int }
 
 // CheckRecords reads the records of artifacts, credentials and questions as a runtime does at its start. It
 // compares each artifact with its file, and opens each sealed credential. It calls problem for each
-// problem, and changes nothing. The error is that of the reader or of ctx.
+// problem, and changes nothing. It fails when a read fails or ctx ends.
 func CheckRecords(ctx context.Context, from RecordReader, c RecordCheck, problem func(error)) (n RecordCounts, err error) {
 	if n.Artifacts, err = artifact.CheckFiles(ctx, from, c.Artifacts, problem); err != nil {
 		return n, fmt.Errorf("check artifacts: %w", err)

@@ -31,7 +31,7 @@ func withCaller(t *testing.T, goesOn time.Duration) func(*runtime.Config) {
 	}
 }
 
-// jobs.get tells what a job was given and whom it has called, and not the arguments of built-in tools.
+// jobs.get returns the arguments and the children of a job, but no arguments of built-in tools.
 func TestJobsGetTellsArgumentsAndChildren(t *testing.T) {
 	inBubble(t, withCaller(t, time.Minute), func(f *fixture) {
 		p := f.dial("alice")

@@ -141,7 +141,7 @@ func TestWorkersOfATool(t *testing.T) {
 		w := f.startWorker("alice", "a@1.0.0", "")
 		synctest.Wait()
 		gauge(t, f, "arcp_tool_workers", `"a"`, 1)
-		_ = w.conn.Abort()
+		_ = w.conn.Abort() // its end is logged
 		synctest.Wait()
 		gauge(t, f, "arcp_tool_workers", `"a"`, 0)
 	})
@@ -160,7 +160,7 @@ func TestUnacknowledgedEventsAreCounted(t *testing.T) {
 		more := p.until("job.completed").EventSeq
 		synctest.Wait()
 		gauge(t, f, "arcp_unacked_events", "", float64(more-seq))
-		_ = p.conn.Abort()
+		_ = p.conn.Abort() // its end is logged
 		synctest.Wait()
 		gauge(t, f, "arcp_unacked_events", "", float64(more-seq))
 		time.Sleep(runtime.DefaultRetention + time.Hour)
@@ -260,7 +260,7 @@ func TestJobsAreLoggedFromTheirSubmitToTheirEnd(t *testing.T) {
 			t.Errorf("a call of a built-in tool is logged as %v, want a line with the level debug", lines)
 		}
 		session := p.session
-		_ = p.conn.Abort()
+		_ = p.conn.Abort() // its end is logged
 		synctest.Wait()
 		wantLine(t, log, "connection ended", map[string]any{"level": "debug", "session_id": session, "principal": "alice",
 			"transport": nil, "remote": nil, "reason": nil, "duration_ms": 1500})
@@ -316,7 +316,7 @@ func TestLogHasNoSecrets(t *testing.T) {
 		p.submit("demo.echo", `{"private":"a result and an argument"}`)
 		p.until("job.completed")
 		f.rt.Upgrader().Refused(transport.RefusedUpgrade{Check: transport.CheckHost, Status: 421, RemoteAddr: "192.0.2.1", Reason: errors.New("not allowed")})
-		_ = p.conn.Abort()
+		_ = p.conn.Abort() // its end is logged
 		f.resume(resumeToken, 0)
 		f.connect(nil).send("session.open", `{"auth":{"scheme":"bearer","token":"wrong-hunter2"},"client":{"kind":"t","version":"1"}}`)
 		synctest.Wait()

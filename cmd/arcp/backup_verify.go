@@ -147,7 +147,7 @@ func (r *copyReport) identity() string {
 	return fingerprintOf(public)
 }
 
-// store checks the store of the copy. The error is that of ctx, or that a server uses the copy.
+// store checks the store of the copy. It fails when ctx ends, or when a server uses the copy.
 func (r *copyReport) store(ctx context.Context, check runtime.RecordCheck, identity string) error {
 	st, err := pebble.OpenCopy(filepath.Join(r.Dir, storeDir), pebble.Options{MaxOpenFiles: storeFiles()})
 	if errors.Is(err, store.ErrLocked) {

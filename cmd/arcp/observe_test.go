@@ -167,7 +167,7 @@ func TestServerCanBeObserved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = resp.Body.Close()
+		_ = resp.Body.Close() // it is read
 	}
 	checked.read(p.errs.String())
 	_, before := get(t, p.admin+"/metrics")

@@ -48,7 +48,7 @@ func listenNotify(t *testing.T) (m *manager, env string) {
 func (m *manager) wants(why, begin string) {
 	m.t.Helper()
 	buf := make([]byte, 4096)
-	_ = m.conn.SetReadDeadline(time.Now().Add(patience))
+	_ = m.conn.SetReadDeadline(time.Now().Add(patience)) // a read reports a closed socket
 	n, err := m.conn.Read(buf)
 	if got := string(buf[:n]); err != nil || !strings.HasPrefix(got, begin) {
 		m.t.Fatalf("%s: the service manager was sent %q, %v, want %q", why, got, err, begin)

@@ -170,8 +170,8 @@ func (l *language) config(t *testing.T, dir string) (file string) {
 
 // killProcess kills a process that may have ended.
 func killProcess(cmd *exec.Cmd) {
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	_ = cmd.Process.Kill() // it may have ended
+	_ = cmd.Wait()         // killed
 }
 
 // TestWorkerPackages runs the tests that the packages for workers have, and their examples.

@@ -94,7 +94,7 @@ type Limits struct {
 	MaxRequestBytes  int           // of the encoded arguments; default 1 MiB
 	MaxResponseBytes int           // of the encoded result; default 1 MiB
 	Concurrency      int           // jobs that run at once; up to MaxQueue more wait; default 16
-	StartTimeout     time.Duration // of a job that waits without a connected worker; default that of the runtime; negative: none
+	StartTimeout     time.Duration // wait of a job without a connected worker; 0: that of the runtime; negative: no bound
 	RatePerMin       int           // accepted calls per minute of all callers together; default no limit
 }
 

@@ -17,7 +17,7 @@ import (
 
 // CheckFiles compares the rows of artifacts with their files in a directory: each file has the size and
 // the SHA-256 of its row. Without a directory only the rows are read. CheckFiles calls problem for each
-// problem and changes nothing. It returns the number of rows. The error is that of the reader or of ctx.
+// problem and changes nothing. It returns the number of rows. It fails when a read fails or ctx ends.
 func CheckFiles(ctx context.Context, from records.Reader, dir string, problem func(error)) (n int, err error) {
 	table := records.Table[Row]{Reader: from}
 	err = table.Scan(ctx, recordPrefix, "", func(row records.Row[Row], bad error) bool {

@@ -149,7 +149,7 @@ func (c *Copy) Records(ctx context.Context, prefix, after string, fn func(store.
 func (c *Copy) Close() error { return errors.Join(c.s.db.Close(), c.s.lock.Close()) }
 
 // Check reads every block of every table with its checksum, decodes every row, and reads the rows
-// as Open does. It calls problem for each problem that it finds. The error is that of ctx.
+// as Open does. It calls problem for each problem that it finds. It fails only when ctx ends.
 func (c *Copy) Check(ctx context.Context, problem func(error)) (Contents, error) {
 	whole := true
 	report := func(err error) {

@@ -47,7 +47,7 @@ var rowTables = map[string]func(x *rowChecker, key, v []byte) error{
 }
 
 // run decodes all rows. A row that cannot be read ends the run, because the rows after it cannot be
-// found. The error is that of ctx.
+// found. It fails only when ctx ends.
 func (x *rowChecker) run(ctx context.Context) (err error) {
 	it, err := x.c.s.db.NewIter(nil)
 	if err != nil {

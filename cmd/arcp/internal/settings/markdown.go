@@ -15,7 +15,7 @@ environment variable. The order of precedence is: flag, variable, file, default.
 | ` + "`arcp config check [FILE]`" + ` | prints mistakes with file, line and column; exit code 2 if there is one. Run it again after correcting them: some mistakes show only then |
 | ` + "`arcp config print`" + ` | prints the values in effect and their sources; secrets are masked |
 
-The configuration file is that of ` + "`--config` or `ARCP_CONFIG`" + `, or the first of these that exists:
+` + "`--config` or `ARCP_CONFIG`" + ` names the configuration file. Otherwise it is the first of these:
 
 1. ` + "`./arcp.yaml`" + `
 2. ` + "`arcp/arcp.yaml`" + ` in the configuration directory of the user, such as ` + "`~/.config`" + `
