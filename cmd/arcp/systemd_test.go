@@ -102,9 +102,7 @@ func TestServeWithoutItsServiceManager(t *testing.T) {
 	env := []string{"NOTIFY_SOCKET=" + filepath.Join(t.TempDir(), "none")}
 	p := listening(start(t, env, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", ":memory:", "--token", "alice=secret"))
 	wantOutcome(t, "a client", p.cli("jobs", "ls"), exitOK, "", "")
-	if !strings.Contains(p.errs.String(), "the service manager was not notified") {
-		t.Errorf("log = %s, want the failure", p.errs)
-	}
+	until(t, "log: the failure", func() bool { return strings.Contains(p.errs.String(), "the service manager was not notified") })
 }
 
 // The files for TLS are read where the drop-in says.
