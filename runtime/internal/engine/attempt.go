@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -128,7 +129,10 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 		args = decision.Arguments
 		t.addNote(callNote{HookArguments: true, Request: digest.OfArguments(args)})
 	}
-	return args, t.approve(args)
+	if err := t.approve(args); err != nil {
+		return nil, err
+	}
+	return args, t.withdrawApprovals()
 }
 
 // hookDenied audits that a hook has refused the call. It fails the parent job if the hook says so.
@@ -180,9 +184,51 @@ func (t toolRunner) approve(args arcp.Raw) error {
 		row.EscalateAt = time.Now().Add(d).UTC()
 	}
 	span := s.attemptSpan.Start(tracing.Approval)
+	markGated(s.run)
 	err = t.gate(s.ctx, row, 0)
+	if unmarkGated(s.run) { // Stop is about to end the attempt
+		<-s.ctx.Done()
+		err = context.Cause(s.ctx)
+	}
 	span.End(codeOf(err))
 	return err
+}
+
+// withdrawApprovals withdraws the approvals of earlier attempts that this attempt does not need, and waits
+// until that is durable: Recover takes a pending approval of the call as proof that the tool was not called.
+func (t toolRunner) withdrawApprovals() error {
+	s := t.s
+	s.mu.Lock()
+	pending := s.questions.AwaitsApproval()
+	s.mu.Unlock()
+	if !pending {
+		return nil
+	}
+	w := &withdrawApprovals{attempt: s, toolReply: newToolReply()}
+	if t.attemptEnded() || !s.post(w) {
+		return errEnded
+	}
+	return <-w.done
+}
+
+// withdrawApprovals is the command of toolRunner.withdrawApprovals.
+type withdrawApprovals struct {
+	attempt *supervisor
+	toolReply
+}
+
+func (w *withdrawApprovals) apply(s *supervisor, now time.Time) {
+	if s != w.attempt || !s.running() {
+		w.done <- errEnded
+		return
+	}
+	s.mu.Lock()
+	effects := s.questions.WithdrawApprovals(now)
+	s.mu.Unlock()
+	for _, e := range effects {
+		s.questioner().applyEffect(now, e)
+	}
+	s.write.addCommands(w)
 }
 
 // codeOf returns the code of an error; empty: there is none.

@@ -243,7 +243,7 @@ func (e *Engine) LiveCount() int {
 func Active(e *Engine) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.jobs.runs) - e.jobs.resting
+	return activeJobs(&e.jobs, &e.queues)
 }
 
 // SpaceFreed wakes the tools that wait to emit because there was no space.
@@ -257,18 +257,21 @@ func (e *Engine) Drain() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.shutdown.drain()
-	e.shutdown.check(&e.jobs)
 }
 
 // ErrStopping is the cause with which tools are stopped by Stop.
 var ErrStopping = errors.New("the runtime is shutting down")
 
-// Stop drains the engine. It waits until every job has ended, is paused or waits for a retry,
-// including jobs that are queued or being accepted. It does not wait for jobs that do not end
-// by themselves. When ctx ends first, Stop stops the supervisors without ending their jobs, and
-// the next Recover resumes the jobs. No supervisor runs when Stop returns. It is called once.
+// Stop drains the engine. It waits until every job has ended, is paused or waits: for a retry, for a slot
+// that no active job will release, or for the approval of its call. It does not wait for jobs that do not
+// end by themselves. When ctx ends first, Stop stops the supervisors without ending their jobs. The next
+// Recover resumes the jobs. No supervisor runs when Stop returns. It is called once.
 func (e *Engine) Stop(ctx context.Context) {
 	e.Drain()
+	e.mu.Lock()
+	e.shutdown.phase = max(e.shutdown.phase, shutdownStopping)
+	e.shutdown.check(&e.jobs, &e.queues)
+	e.mu.Unlock()
 	defer e.pool.Close()
 	done := make(chan struct{})
 	go func() {
@@ -278,6 +281,7 @@ func (e *Engine) Stop(ctx context.Context) {
 			e.shutdown.stopResting.Store(true)
 			e.eachRun((*run).stopUnsupervised)
 			e.eachRun(stopEndless)
+			e.eachRun(stopWaiting)
 			e.wg.Wait()
 			close(done)
 		case <-e.shutdown.quitc:
@@ -319,5 +323,5 @@ func (e *Engine) release(r *run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.jobs.remove(r)
-	e.shutdown.check(&e.jobs)
+	e.shutdown.check(&e.jobs, &e.queues)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -29,13 +28,14 @@ type jobTable struct {
 	counted      int                            // jobs that count for Limits.MaxJobs
 	arguments    int64                          // bytes, for Limits.MaxArguments
 	resting      int                            // jobs that are endless or resting: Engine.Stop does not wait for them
+	gated        map[toolQueueKey]int           // jobs whose call waits for an approval, by tool: nor for them
 
 	concluded atomic.Pointer[run] // linked list of jobs whose end is durable and that are still counted
 }
 
 func newJobTable(l Limits) jobTable {
 	return jobTable{limits: l, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]jobList),
-		perPrincipal: make(map[string]int), perCaller: make(map[string]int), schedules: make(map[string]map[arcp.JobID]*run)}
+		perPrincipal: make(map[string]int), perCaller: make(map[string]int), schedules: make(map[string]map[arcp.JobID]*run), gated: make(map[toolQueueKey]int)}
 }
 
 // tableEntry has the links of a run in the jobTable. It is guarded by Engine.mu, except
@@ -46,6 +46,7 @@ type tableEntry struct {
 	prev, next    *run                             // of the same owner
 	releasedc     chan struct{}                    // closed when the run leaves the table; nil: it has no waiter
 	concluded     bool                             // the run is not counted any more
+	gated         bool                             // the call of its tool waits for an approval
 	nextConcluded *run
 }
 
@@ -105,14 +106,29 @@ func (t *jobTable) remove(r *run) {
 		t.count(r, -1)
 	}
 	t.unlink(r)
+	t.setGated(r, false)
 	t.markActive(r)
 	if r.endless() {
 		t.resting--
 	}
 }
 
+// setGated records whether the call of the job's tool waits for an approval.
+func (t *jobTable) setGated(r *run, gated bool) {
+	if gated == r.entry.gated {
+		return
+	}
+	r.entry.gated = gated
+	d := -1
+	if gated {
+		d = 1
+	}
+	addCount(t.gated, keyOf(r.tool), d)
+}
+
 // markResting records that a run is between two attempts. An endless run is counted as resting anyway.
 func (t *jobTable) markResting(r *run) {
+	t.setGated(r, false)
 	if r.slot.apply(onRest) && !r.endless() {
 		t.resting++
 	}
@@ -343,56 +359,6 @@ func addCount[K comparable](m map[K]int, k K, d int) {
 		delete(m, k)
 	} else {
 		m[k] = n
-	}
-}
-
-// shutdown is the progress of Engine.Stop. phase is guarded by Engine.mu.
-type shutdown struct {
-	phase    shutdownPhase
-	since    time.Time     // when the draining began
-	drainedc chan struct{} // closed with shutdownDrained
-	quitc    chan struct{} // closed when Stop does not wait any longer
-
-	pausing     atomic.Bool // jobs stop at their next checkpoint
-	stopResting atomic.Bool // resting jobs are left to the next start
-}
-
-type shutdownPhase uint8
-
-const (
-	shutdownNone     shutdownPhase = iota // submits are accepted
-	shutdownDraining                      // only children of running jobs are accepted
-	shutdownDrained                       // every job rests
-)
-
-func newShutdown() shutdown {
-	return shutdown{drainedc: make(chan struct{}), quitc: make(chan struct{})}
-}
-
-func (s *shutdown) drain() {
-	if s.phase == shutdownNone {
-		s.phase, s.since = shutdownDraining, time.Now()
-	}
-}
-
-func (s *shutdown) draining() bool { return s.phase != shutdownNone }
-
-// quitting reports whether Stop does not wait any longer. Stop stops only the jobs that it finds then:
-// no other job is added, which the caller ensures by holding Engine.mu for this and for the addition.
-func (s *shutdown) quitting() bool {
-	select {
-	case <-s.quitc:
-		return true
-	default:
-		return false
-	}
-}
-
-// check ends the draining when every job rests. It is called after each change of the table.
-func (s *shutdown) check(t *jobTable) {
-	if s.phase == shutdownDraining && len(t.runs) == t.resting {
-		s.phase = shutdownDrained
-		close(s.drainedc)
 	}
 }
 

@@ -36,7 +36,7 @@ type recoveredJob struct {
 
 // Recover resumes the jobs of an earlier process, and returns their number. By the recovery of its
 // tool, an interrupted attempt is repeated from the start or from its last checkpoint, or fails the
-// job with ABORTED. A job without an attempt starts in its turn. A cancelled job ends. Timers continue.
+// job with ABORTED. A job whose tool was not called starts in its turn. A cancelled job ends. Timers continue.
 // Recover returns when the decisions are durable; it does not wait for the jobs. It is called once,
 // before Submit.
 func (e *Engine) Recover(ctx context.Context) (int, error) {
@@ -150,10 +150,11 @@ func recoverOrphan(e *Engine, row *store.Job, refusal *arcp.Error) *recoveredJob
 	return &recoveredJob{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(err)}
 }
 
-// decide passes the restart to the machine of the job and records the result.
+// decide passes the restart to the machine of the job and records the result. A job whose call waits for an
+// approval starts again whatever its recovery is: its tool was not called.
 func (j *recoveredJob) decide(now time.Time) {
 	machine := job.Restore(j.spec(&j.e.cfg, j.progress.Started), j.state)
-	attempted := j.state != arcp.StateAccepted && j.state != arcp.StateQueued
+	attempted := j.state != arcp.StateAccepted && j.state != arcp.StateQueued && !j.questions.AwaitsApproval()
 	j.disposition = dispositionStart
 	if attempted {
 		j.disposition = string(j.tool.Recovery)

@@ -95,7 +95,7 @@ func (r *run) beginRest() (slot bool) {
 	defer r.e.mu.Unlock()
 	slot = r.slot == slotHeld
 	r.e.jobs.markResting(r)
-	r.e.shutdown.check(&r.e.jobs)
+	r.e.shutdown.check(&r.e.jobs, &r.e.queues)
 	return slot
 }
 

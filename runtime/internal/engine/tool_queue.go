@@ -265,11 +265,12 @@ func (e *Engine) startNext(next func(*toolQueues) *run) {
 // does nothing: a job that ends first would pass its slot to a job that is not stopped yet.
 func grantSlots(e *Engine, change func(*toolQueues) []*run) {
 	e.mu.Lock()
-	if e.shutdown.quitting() {
+	if e.shutdown.quitting() || e.shutdown.phase == shutdownDrained {
 		e.mu.Unlock()
 		return
 	}
 	start := change(&e.queues)
+	e.shutdown.check(&e.jobs, &e.queues)
 	e.mu.Unlock()
 	for _, r := range start {
 		r.markSlotGranted()

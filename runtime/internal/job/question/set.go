@@ -269,6 +269,19 @@ func (s *Set) WithdrawAll(now time.Time) (effects []Effect) {
 	return effects
 }
 
+// WithdrawApprovals closes the pending approvals of the tool's call, which is made without them.
+func (s *Set) WithdrawApprovals(now time.Time) (effects []Effect) {
+	for _, q := range s.list {
+		if q.Row.Ordinal != BeforeCall {
+			continue
+		}
+		if e, ok := s.Withdraw(now, q, "the call needs no approval any more"); ok {
+			effects = append(effects, e)
+		}
+	}
+	return effects
+}
+
 // Advance expires and escalates the questions that are due. An input with a default is answered with
 // it. A job whose interrupt expires fails.
 func (s *Set) Advance(now time.Time) (effects []Effect) {

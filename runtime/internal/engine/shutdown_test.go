@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// gated makes the calls of a tool wait for an approval.
+func gated(c *tool.Capability) { c.Approval = tool.ApprovalManual }
+
+// drained stops the engine with an hour of time, and returns how much of it was needed.
+func (f *fixture) drained() time.Duration {
+	begun := time.Now()
+	f.stop(time.Hour)
+	return time.Since(begun)
+}
+
+// A restart asks the approver nothing again and loses no approval: the tool of the job was not called,
+// whatever the recovery of the tool is. A stop does not wait for the approver.
+func TestGateOverRestarts(t *testing.T) {
+	for _, d := range tool.Recoveries {
+		t.Run(string(d), func(t *testing.T) {
+			withQuestions(t, func(f *fixture, fq *fakeQuestions) {
+				calls := 0
+				f.tool("danger", func(c *tool.Capability) { gated(c); c.Recovery = d },
+					func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+						calls++
+						return args, nil
+					})
+				f.submit("danger", `{"x":1}`)
+				f.want("the approver is asked", "job.accepted", "job.started", "event.emit")
+				asked := fq.only(t)
+				f.frames("sess_2")
+				f.restart(1) // the process is killed
+				f.want("the job waits again", "job.started")
+				if took := f.drained(); took != 0 {
+					t.Errorf("the stop took %s", took)
+				}
+				f.restart(1)
+				f.want("the job waits again after an orderly stop", "job.started")
+				if q := fq.only(t); q.ID != asked.ID {
+					t.Errorf("asked %s, then %s", asked.ID, q.ID)
+				}
+				if got := lines(f.frames("sess_2")); len(got) != 0 {
+					t.Errorf("the approver is sent %q", got)
+				}
+				if calls != 0 {
+					t.Fatalf("the tool ran %d times without an approval", calls)
+				}
+				if _, err := f.respond(asked, person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+					t.Fatal(err)
+				}
+				f.want("approved", "job.completed")
+				if calls != 1 {
+					t.Errorf("the tool ran %d times", calls)
+				}
+				f.expectNoState("approved")
+			})
+		})
+	}
+}
+
+// An approval that expires while the runtime is down is a refusal after its start.
+func TestGateExpiresWhileDown(t *testing.T) {
+	withQuestions(t, func(f *fixture, _ *fakeQuestions) {
+		f.tool("danger", gated, echo)
+		f.submit("danger", `{}`)
+		f.want("the approver is asked", "job.accepted", "job.started", "event.emit")
+		f.stop(0)
+		time.Sleep(25 * time.Hour)
+		f.restart(1)
+		f.want("expired", "job.started", "job.failed msg_1 PERMISSION_DENIED")
+		f.frames("sess_2")
+	})
+}
+
+// A tool that runs without the approval that an earlier attempt has asked for counts as called: a
+// restart does not call it again.
+func TestRestartAfterAGateThatIsNotNeeded(t *testing.T) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
+		calls := 0
+		f.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalAuto("attempt > 1") }, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			calls++
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		f.submit("danger", `{}`)
+		f.want("the approver is asked", "job.accepted", "job.started", "event.emit")
+		f.restart(1)
+		f.want("the second attempt needs no approval", "job.started")
+		synctest.Wait()
+		if len(fq.pending) != 0 {
+			t.Errorf("%d approvals are pending while the tool runs", len(fq.pending))
+		}
+		f.restart(1)
+		f.want("the tool was called", "job.failed msg_1 ABORTED")
+		if calls != 1 {
+			t.Errorf("the tool ran %d times", calls)
+		}
+		f.frames("sess_2")
+		f.expectNoState("aborted")
+	})
+}
+
+// A stop does not wait for a job that has no worker. The job continues after the next start.
+func TestStopWithAJobWithoutAWorker(t *testing.T) {
+	w := &workers{}
+	runEngine(t, w.configure, func(f *fixture) {
+		f.tool("py", onWorkers, echo)
+		f.submit("py", `{"x":1}`)
+		f.frames("sess_1")
+		if n := Active(f.e); n != 0 {
+			t.Errorf("%d jobs are active", n)
+		}
+		if took := f.drained(); took != 0 {
+			t.Errorf("the stop took %s", took)
+		}
+		w.slots = catalog.Slots{}
+		f.restart(1)
+		w.set(f, "py@1.0.0", 1, true)
+		frames := f.frames("sess_1")
+		if got := lines(frames); !slices.Contains(got, "job.completed msg_1") {
+			t.Errorf("after the start: %q", got)
+		}
+		f.expectNoState("completed")
+	})
+}
+
+// A stop waits for a job in the queue while an active job of its tool will release a slot.
+func TestStopWaitsForTheQueueOfAnActiveJob(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("one", func(c *tool.Capability) { c.Limits.Concurrency = 1 }, sleeper(time.Minute))
+		for range 3 {
+			f.submit("one", `{}`)
+		}
+		synctest.Wait()
+		if n := Active(f.e); n != 3 {
+			t.Errorf("%d jobs are active, want 3", n)
+		}
+		if took := f.drained(); took != 3*time.Minute {
+			t.Errorf("the stop took %s, want 3 minutes", took)
+		}
+		f.frames("sess_1")
+		f.restart(0)
+	})
+}
+
+// A job that waits for an approval holds the slot of its tool: a stop waits neither for it nor for the
+// jobs behind it, and calls none of their tools.
+func TestStopWithAQueueBehindAGate(t *testing.T) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
+		calls := 0
+		f.tool("one", func(c *tool.Capability) { gated(c); c.Limits.Concurrency = 1 },
+			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { calls++; return arcp.Raw("1"), nil })
+		f.tool("other", nil, sleeper(time.Minute))
+		for range 3 {
+			f.submit("one", `{}`)
+		}
+		f.submit("other", `{}`)
+		synctest.Wait()
+		if took := f.drained(); took != time.Minute {
+			t.Errorf("the stop took %s, want a minute", took)
+		}
+		f.frames("sess_1")
+		f.frames("sess_2")
+		f.restart(3)
+		for range 3 {
+			if _, err := f.respond(fq.only(t), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+				t.Fatal(err)
+			}
+			f.frames("sess_1")
+		}
+		if calls != 3 {
+			t.Errorf("the tool ran %d times, want 3", calls)
+		}
+		f.frames("sess_2")
+		f.expectNoState("completed")
+	})
+}
