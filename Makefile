@@ -80,13 +80,13 @@ chaos: ## load a runtime in both dialects for CHAOS_TIME while it is killed and 
 	$(GO) test -count=1 -timeout 0 -run '^TestChaos$$' ./internal/e2e -args -chaos.time=$(CHAOS_TIME) -chaos.seed=$(CHAOS_SEED) -chaos.out=$$out; \
 	status=$$?; cat $$out; rm -f $$out; exit $$status
 
-release: ## publish the release of the tag of this commit; needs GITHUB_TOKEN and docker
+release: ## publish the release of the tag of this commit; needs GITHUB_TOKEN and docker buildx
 	$(GO) install $(CYCLONEDX)
 	PATH="$$PATH:$$($(GO) env GOPATH)/bin" $(GO) run $(GORELEASER) release --clean
 
-release-check: ## build the files of a release in ./dist without publishing; without docker no images
+release-check: ## build the files of a release in ./dist without publishing; without docker buildx no images
 	$(GO) install $(CYCLONEDX)
-	PATH="$$PATH:$$($(GO) env GOPATH)/bin" $(GO) run $(GORELEASER) release --clean --snapshot --skip=publish$$(command -v docker >/dev/null || echo ,docker)
+	PATH="$$PATH:$$($(GO) env GOPATH)/bin" $(GO) run $(GORELEASER) release --clean --snapshot --skip=publish$$(docker buildx version >/dev/null 2>&1 || echo ,docker)
 
 cover: ## test coverage by package
 	$(GO) test -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out | tail -1

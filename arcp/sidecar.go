@@ -154,8 +154,9 @@ func (a SidecarAnnouncement) Check(frame []byte) ([]byte, error) {
 	return content, nil
 }
 
-// Attach copies the content of the binary frame to e.Sidecar. For a tool.invoke it adds the argument data with the
-// content in base64 instead. It returns the error of Check, or an error if the payload is no object.
+// Attach makes the content of the binary frame e.Sidecar, which is a part of frame. For a tool.invoke it adds the
+// argument data with the content in base64 instead. It returns the error of Check, or an error if the payload is no
+// object.
 func (e *Envelope) Attach(a SidecarAnnouncement, frame []byte) error {
 	content, err := a.Check(frame)
 	switch {
@@ -164,7 +165,7 @@ func (e *Envelope) Attach(a SidecarAnnouncement, frame []byte) error {
 	case e.Type == ToolInvoke:
 		return e.setArgument(content)
 	}
-	e.Sidecar = append(make([]byte, 0, len(content)), content...) // never nil
+	e.Sidecar = slices.Clip(content)
 	return nil
 }
 
@@ -220,12 +221,17 @@ func (e *Envelope) Inline() {
 
 // AppendSidecar appends the binary frame of the message, whose Sidecar is not nil.
 func (e *Envelope) AppendSidecar(dst []byte) []byte {
+	return append(e.AppendSidecarHeader(dst), e.Sidecar...)
+}
+
+// AppendSidecarHeader is AppendSidecar without the content, which follows the header in the frame.
+func (e *Envelope) AppendSidecarHeader(dst []byte) []byte {
 	h := SidecarHeader{Kind: SidecarMessage, ID: string(e.ID)}
 	if e.Type == StreamChunk {
 		p, _ := DecodePayload[StreamChunkPayload](e) // made by Frame
 		h = SidecarHeader{SidecarStream, string(e.StreamID), p.Sequence}
 	}
-	return append(h.Append(dst), e.Sidecar...)
+	return h.Append(dst)
 }
 
 // sidecarPayload is a payload whose content may be in a binary frame. Frame and DecodePayload pass the content.

@@ -61,18 +61,22 @@ func (o *outbox) init(s sink, timeout time.Duration) {
 	o.sink, o.timeout, o.turn = s, timeout, make(chan struct{}, 1)
 }
 
-// outFrame is the rest of a frame to send: header, body and trailer. The body is masked unless mask is noMask.
+// outFrame is the rest of a frame to send: header, start and rest of the payload, and trailer. The payload is
+// masked unless mask is noMask.
 type outFrame struct {
 	head    [ws.MaxHeaderSize]byte
 	headPos int
 	headLen int
+	start   []byte
 	body    []byte
 	tail    string
 	mask    [4]byte
 	masked  int // number of masked bytes
 }
 
-func (f *outFrame) size() int { return f.headLen - f.headPos + len(f.body) + len(f.tail) }
+func (f *outFrame) size() int {
+	return f.headLen - f.headPos + len(f.start) + len(f.body) + len(f.tail)
+}
 
 // fill moves as many bytes of f to p as fit into its capacity.
 func (f *outFrame) fill(p []byte) []byte {
@@ -80,16 +84,23 @@ func (f *outFrame) fill(p []byte) []byte {
 	p = append(p, f.head[f.headPos:f.headPos+n]...)
 	f.headPos += n
 
-	n = min(len(f.body), cap(p)-len(p))
-	start := len(p)
-	p, f.body = append(p, f.body[:n]...), f.body[n:]
-	if f.mask != noMask {
-		ws.Cipher(p[start:], f.mask, f.masked)
-		f.masked += n
-	}
+	p = f.fillPayload(p, &f.start)
+	p = f.fillPayload(p, &f.body)
 
 	n = min(len(f.tail), cap(p)-len(p))
 	p, f.tail = append(p, f.tail[:n]...), f.tail[n:]
+	return p
+}
+
+// fillPayload is fill for a part of the payload.
+func (f *outFrame) fillPayload(p []byte, part *[]byte) []byte {
+	n := min(len(*part), cap(p)-len(p))
+	at := len(p)
+	p, *part = append(p, (*part)[:n]...), (*part)[n:]
+	if f.mask != noMask {
+		ws.Cipher(p[at:], f.mask, f.masked)
+		f.masked += n
+	}
 	return p
 }
 
@@ -144,7 +155,7 @@ func (o *outbox) overflow(f outFrame) error {
 // sendBody sends the rest of a body that is not masked without copying it. Only a trySink never reads the
 // bytes of a send that has returned. The caller has the turn.
 func (o *outbox) sendBody(f *outFrame) error {
-	if _, ok := o.sink.(trySink); !ok || f.mask != noMask {
+	if _, ok := o.sink.(trySink); !ok || f.mask != noMask || len(f.start) > 0 {
 		return nil
 	}
 	p := f.body

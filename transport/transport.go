@@ -68,6 +68,15 @@ type FrameOwner interface {
 	FrameOwned() bool
 }
 
+// KeepFrame returns the last frame of Read in memory that stays valid after the next Read: frame itself if c is a
+// FrameOwner that gives it away, otherwise a copy. Only the goroutine that calls Read may call it.
+func KeepFrame(c Conn, frame []byte) []byte {
+	if owner, ok := c.(FrameOwner); ok && len(frame) > BufferSize && owner.FrameOwned() {
+		return frame
+	}
+	return append(make([]byte, 0, len(frame)), frame...)
+}
+
 // TryFlusher is an optional interface of Conns.
 type TryFlusher interface {
 	// TryFlush sends the buffered bytes if all of them can be sent without waiting. It reports
@@ -90,6 +99,9 @@ type BinaryConn interface {
 
 	// WriteBinary is Write for a binary frame.
 	WriteBinary(frame []byte) error
+
+	// WriteContent is WriteBinary for a frame in two parts. A large content is sent without a copy.
+	WriteContent(head, content []byte) error
 }
 
 // HalfCloser is an optional interface of Conns over stdio and unix sockets. Their peer may end sending and

@@ -261,17 +261,21 @@ func (c *wsConn) start(w wire, l Limits, info Info) {
 func (c *wsConn) SetReadLimit(n int64) { c.limit.Store(n) }
 
 // Write implements Conn.
-func (c *wsConn) Write(frame []byte) error { return c.write(ws.OpText, frame) }
+func (c *wsConn) Write(frame []byte) error { return c.write(ws.OpText, outFrame{body: frame}) }
 
 // WriteBinary implements BinaryConn.
-func (c *wsConn) WriteBinary(frame []byte) error { return c.write(ws.OpBinary, frame) }
+func (c *wsConn) WriteBinary(frame []byte) error { return c.write(ws.OpBinary, outFrame{body: frame}) }
 
-func (c *wsConn) write(op ws.OpCode, frame []byte) error {
-	f := outFrame{body: frame}
+// WriteContent implements BinaryConn.
+func (c *wsConn) WriteContent(head, content []byte) error {
+	return c.write(ws.OpBinary, outFrame{start: head, body: content})
+}
+
+func (c *wsConn) write(op ws.OpCode, f outFrame) error {
 	if c.side.ClientSide() {
 		f.mask = newMask()
 	}
-	f.headLen = len(dataHeader(f.head[:0], op, len(frame), f.mask))
+	f.headLen = len(dataHeader(f.head[:0], op, f.size(), f.mask))
 	return c.out.put(f)
 }
 

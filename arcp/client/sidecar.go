@@ -61,7 +61,7 @@ func readSidecar(conn transport.Conn, env *arcp.Envelope) error {
 	}
 	err = errTextFrame
 	if isBinary(conn) {
-		err = env.Attach(announced, frame)
+		err = env.Attach(announced, transport.KeepFrame(conn, frame))
 	}
 	if err != nil {
 		return &ProtocolError{string(env.Type), fmt.Errorf("%s: %w", announced, err)}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,10 @@ func (p *binaryPipe) Write(frame []byte) error { return p.Conn.Write(append([]by
 
 func (p *binaryPipe) WriteBinary(frame []byte) error {
 	return p.Conn.Write([]byte("B" + base64.StdEncoding.EncodeToString(frame)))
+}
+
+func (p *binaryPipe) WriteContent(head, content []byte) error {
+	return p.WriteBinary(slices.Concat(head, content))
 }
 
 func (p *binaryPipe) Read() ([]byte, error) {

@@ -38,7 +38,7 @@ func testContent(t *testing.T, open func() Content, durable bool) {
 	c := contentTest{t, open()}
 	c.put("art_a", []byte("hel"), []byte("lo"))
 	c.put("art_b")
-	c.put("art_c", large[:chunkSize-1], large[chunkSize-1:])
+	c.put("art_c", large[:blockSize-1], large[blockSize-1:])
 	c.want("two writes", "art_a", []byte("hello"))
 	c.want("no content", "art_b", nil)
 	c.want("more than two parts", "art_c", large)
@@ -110,11 +110,11 @@ func (c *contentTest) removeWhileOpen(id arcp.ArtifactID, data []byte) {
 	if err != nil {
 		c.Fatal(err)
 	}
-	if _, err := r.Seek(chunkSize-2, io.SeekStart); err != nil {
+	if _, err := r.Seek(blockSize-2, io.SeekStart); err != nil {
 		c.Fatal(err)
 	}
 	part := make([]byte, 5)
-	if _, err := io.ReadFull(r, part); err != nil || !bytes.Equal(part, data[chunkSize-2:chunkSize+3]) {
+	if _, err := io.ReadFull(r, part); err != nil || !bytes.Equal(part, data[blockSize-2:blockSize+3]) {
 		c.Errorf("a read after Seek gave %v, %v", part, err)
 	}
 	if err := errors.Join(c.Remove(id), c.Remove(id)); err != nil {
@@ -129,10 +129,10 @@ func (c *contentTest) removeWhileOpen(id arcp.ArtifactID, data []byte) {
 			c.Errorf("a read at %d gave %v, %v", offset, part, err)
 		}
 	}
-	if _, err := r.Seek(chunkSize+3, io.SeekStart); err != nil {
+	if _, err := r.Seek(blockSize+3, io.SeekStart); err != nil {
 		c.Error(err)
 	}
-	if rest, err := io.ReadAll(r); err != nil || !bytes.Equal(rest, data[chunkSize+3:]) {
+	if rest, err := io.ReadAll(r); err != nil || !bytes.Equal(rest, data[blockSize+3:]) {
 		c.Errorf("content that was opened before Remove has %d more bytes, %v", len(rest), err)
 	}
 	if err := r.Close(); err != nil {

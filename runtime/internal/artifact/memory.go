@@ -3,26 +3,31 @@ package artifact
 import (
 	"io"
 	"io/fs"
+	"slices"
 	"sync"
 
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// chunkSize bounds the memory that a Memory allocates at once, in bytes.
-const chunkSize = 256 << 10
+// blockSize is the size from which content gets another block, in bytes.
+const blockSize = 256 << 10
 
 // Memory is a Content in the memory of this process. Its zero value is empty.
 type Memory struct {
 	mu   sync.Mutex
-	byID map[arcp.ArtifactID]chunks
+	byID map[arcp.ArtifactID]*blocks
 }
 
-// chunks is content in parts. All but the last have chunkSize bytes.
-type chunks [][]byte
+// blocks is content in parts of at most MaxInline bytes. The content of one large Write is one part.
+type blocks struct {
+	parts  [][]byte
+	starts []int64 // of each part
+	size   int64
+}
 
 // Create implements Content.
 func (m *Memory) Create(_ string, id arcp.ArtifactID) (Writer, error) {
-	return &memoryWriter{memory: m, id: id}, nil
+	return &memoryWriter{memory: m, id: id, content: new(blocks)}, nil
 }
 
 // Open implements Content.
@@ -33,12 +38,15 @@ func (m *Memory) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) {
 	if !ok {
 		return nil, fs.ErrNotExist
 	}
-	return memoryReader{io.NewSectionReader(content, 0, content.size())}, nil
+	return memoryReader{io.NewSectionReader(content, 0, content.size), content}, nil
 }
 
 // memoryReader reads content in the memory of this process. Nothing outside the process can have
 // changed it, so its digest needs no comparison.
-type memoryReader struct{ *io.SectionReader }
+type memoryReader struct {
+	*io.SectionReader
+	content *blocks
+}
 
 // Close implements io.Closer.
 func (memoryReader) Close() error { return nil }
@@ -58,51 +66,63 @@ func (m *Memory) Recover() ([]arcp.ArtifactID, error) { return nil, nil }
 type memoryWriter struct {
 	memory  *Memory
 	id      arcp.ArtifactID
-	content chunks
+	content *blocks
 }
 
-func (w *memoryWriter) Write(p []byte) (n int, err error) {
-	for n < len(p) {
-		last := len(w.content) - 1
-		if last < 0 || len(w.content[last]) == chunkSize {
-			w.content = append(w.content, nil)
-			last++
-		}
-		more := p[n:min(len(p), n+chunkSize-len(w.content[last]))]
-		w.content[last] = append(w.content[last], more...)
-		n += len(more)
-	}
-	return n, nil
-}
+func (w *memoryWriter) Write(p []byte) (int, error) { return w.content.Write(p) }
 
 func (w *memoryWriter) Commit() error {
 	w.memory.mu.Lock()
 	defer w.memory.mu.Unlock()
 	if w.memory.byID == nil {
-		w.memory.byID = make(map[arcp.ArtifactID]chunks)
+		w.memory.byID = make(map[arcp.ArtifactID]*blocks)
 	}
 	w.memory.byID[w.id] = w.content
 	return nil
 }
 
-func (w *memoryWriter) Abort() { w.content = nil }
+func (w *memoryWriter) Abort() { w.content = new(blocks) }
 
-func (c chunks) size() int64 {
-	if len(c) == 0 {
-		return 0
+// Write implements io.Writer. It copies p.
+func (b *blocks) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		last, room := len(b.parts)-1, 0
+		if last >= 0 {
+			room = blockSize - len(b.parts[last])
+		}
+		if room <= 0 {
+			b.parts, b.starts = append(b.parts, nil), append(b.starts, b.size)
+			last, room = last+1, MaxInline
+		}
+		more := p[n:min(len(p), n+room)]
+		b.parts[last] = append(b.parts[last], more...)
+		b.size += int64(len(more))
+		n += len(more)
 	}
-	last := len(c) - 1
-	return int64(last)*chunkSize + int64(len(c[last]))
+	return n, nil
 }
 
 // ReadAt implements io.ReaderAt.
-func (c chunks) ReadAt(p []byte, off int64) (n int, err error) {
+func (b *blocks) ReadAt(p []byte, off int64) (n int, err error) {
+	i, found := slices.BinarySearch(b.starts, off)
+	if !found {
+		i-- // the part before has the byte at off
+	}
 	for n < len(p) {
 		at := off + int64(n)
-		if at >= c.size() {
+		if at >= b.size {
 			return n, io.EOF
 		}
-		n += copy(p[n:], c[at/chunkSize][at%chunkSize:])
+		n += copy(p[n:], b.parts[i][at-b.starts[i]:])
+		i++
 	}
 	return n, nil
+}
+
+// whole returns the content if it is one part, otherwise nil. The caller must not change it.
+func (r memoryReader) whole() []byte {
+	if len(r.content.parts) != 1 {
+		return nil
+	}
+	return slices.Clip(r.content.parts[0])
 }

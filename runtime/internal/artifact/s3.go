@@ -384,7 +384,7 @@ func (w *s3Writer) grow(n int) error {
 	if n <= cap(w.part) {
 		return nil
 	}
-	size := min(max(n, 2*cap(w.part), chunkSize/4), partSize)
+	size := min(max(n, 2*cap(w.part), blockSize/4), partSize)
 	if !w.s.reserve(w.principal, cap(w.part), size) {
 		return arcp.Errorf(arcp.CodeResourceExhausted, "too many artifacts are being put now").RetryAfter(10)
 	}

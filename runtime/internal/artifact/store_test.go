@@ -323,6 +323,75 @@ func TestDamagedContentIsNotSent(t *testing.T) {
 	f.wantCode("the file is gone", err, arcp.CodeDataLoss)
 }
 
+// Content is compared with its digest at its first fetch, and again at the first one after checkInterval.
+func TestContentIsCheckedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		files, err := OpenFiles(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFixture(t, files, Limits{})
+		row := f.put("alice", "hello")
+		fetch := func() (string, error) {
+			_, content, err := f.Inline("alice", row.ID)
+			return string(content), err
+		}
+		if got, err := fetch(); got != "hello" || err != nil {
+			t.Fatalf("the first fetch returns %q, %v", got, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, string(row.ID)), []byte("jello"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := fetch(); got != "jello" || err != nil {
+			t.Errorf("within %s a fetch returns %q, %v: the content is compared too often", checkInterval, got, err)
+		}
+		time.Sleep(checkInterval)
+		_, err = fetch()
+		f.wantCode("the content was changed", err, arcp.CodeDataLoss)
+	})
+}
+
+// The content of one large Write in memory is not copied for a fetch, and content in parts is the same.
+func TestContentInMemory(t *testing.T) {
+	f := newFixture(t, &Memory{}, Limits{})
+	large := bytes.Repeat([]byte("0123456789abcdef"), MaxInline/16)
+	for _, sizes := range [][]int{{0}, {1}, {MaxInline}, {10, blockSize, 10}, {blockSize, 1, blockSize}, {blockSize - 1, 1, 1, 2 * blockSize}} {
+		u, err := f.Begin(Spec{Principal: "alice", Session: "sess_1", MediaType: "text/plain"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, size := range sizes {
+			if _, err := u.Write(large[n : n+size]); err != nil {
+				t.Fatal(err)
+			}
+			n += size
+		}
+		row, err := u.put(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, content, err := f.Inline("alice", row.ID); err != nil || !bytes.Equal(content, large[:n]) {
+			t.Errorf("%v: %d bytes, %v; want the %d bytes of the content", sizes, len(content), err, n)
+		}
+		for at := range min(n, 3) {
+			for _, length := range []int{1, 100, blockSize, n} {
+				_, part, err := f.ReadChunk("alice", row.ID, int64(n/(at+1)-1), length)
+				if want := large[n/(at+1)-1 : min(n, n/(at+1)-1+length)]; err != nil || !bytes.Equal(part, want) {
+					t.Errorf("%v: part of %d bytes: %d bytes, %v", sizes, length, len(part), err)
+				}
+			}
+		}
+	}
+	one := f.put("alice", string(large))
+	_, first, err := f.Inline("alice", one.ID)
+	_, second, again := f.Inline("alice", one.ID)
+	if err != nil || again != nil || &first[0] != &second[0] {
+		t.Errorf("a fetch copies the content; %v, %v", err, again)
+	}
+}
+
 type panicking struct{}
 
 func (panicking) Read([]byte) (int, error) { panic("in a tool") }

@@ -269,7 +269,7 @@ func (u *Upload) Copy(ctx context.Context, content io.Reader) (err error) {
 var errPanicked = errors.New("the reader of the content has panicked")
 
 func (u *Upload) copy(ctx context.Context, content io.Reader) error {
-	buffer := make([]byte, chunkSize)
+	buffer := make([]byte, blockSize)
 	for {
 		n, err := content.Read(buffer)
 		if n > 0 {

@@ -175,8 +175,11 @@ func (d *rfcDialect) appendEvent(item eventlog.Item) {
 		b.data = d.srv.secrets.appendValues(b.data, item.Event)
 	}
 	b.ends = append(b.ends, len(b.data))
+	size := len(b.data) - start
 	if split {
-		b.appendSidecar(chunk)
+		head := chunk.head.Append(b.data)
+		size += len(head) - len(b.data) + len(chunk.content)
+		b.appendContent(head, chunk.content)
 	}
-	d.output.counts.add(item.Event.Type, len(b.data)-start)
+	d.output.counts.add(item.Event.Type, size)
 }

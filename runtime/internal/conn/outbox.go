@@ -21,9 +21,25 @@ const (
 
 // batch has encoded frames, one after the other.
 type batch struct {
-	data []byte
-	ends []int  // end of each frame in data
-	last uint64 // event_seq of the last event; 0: there is none
+	data     []byte
+	ends     []int          // end of each frame in data
+	contents []frameContent // in the order of their frames
+	last     uint64         // event_seq of the last event; 0: there is none
+}
+
+// frameContent is the content of a binary frame, of which data has only the header: it is not copied.
+type frameContent struct {
+	frame   int // index in ends
+	content []byte
+}
+
+// size returns the number of bytes of the frames.
+func (b *batch) size() int {
+	n := len(b.data)
+	for i := range b.contents {
+		n += len(b.contents[i].content)
+	}
+	return n
 }
 
 var batchPool = sync.Pool{New: func() any { return new(batch) }}
@@ -32,7 +48,8 @@ func (b *batch) recycle() {
 	if cap(b.data) > 2*outboxSoft {
 		return // a rare large frame would keep its memory
 	}
-	b.data, b.ends, b.last = b.data[:0], b.ends[:0], 0
+	clear(b.contents)
+	b.data, b.ends, b.contents, b.last = b.data[:0], b.ends[:0], b.contents[:0], 0
 	batchPool.Put(b)
 }
 
@@ -70,7 +87,7 @@ func (o *outbox) size() (n int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ready != nil {
-		n = len(o.ready.data)
+		n = o.ready.size()
 	}
 	return n, o.err
 }
@@ -81,7 +98,7 @@ func (o *outbox) queued() int {
 	defer o.mu.Unlock()
 	n := o.inFlight + o.expected
 	if o.ready != nil {
-		n += len(o.ready.data)
+		n += o.ready.size()
 	}
 	return n
 }
@@ -105,7 +122,7 @@ func (o *outbox) publish(b *batch, expected int, awaited bool) {
 	}
 	idle := !o.writing && o.err == nil // only publish starts a writer
 	o.mu.Unlock()
-	if awaited && idle && o.try != nil && len(b.data) <= maxDirect {
+	if awaited && idle && o.try != nil && b.size() <= maxDirect {
 		o.sendDirect(b)
 	} else {
 		o.pass(b)
@@ -120,7 +137,7 @@ func (o *outbox) sendDirect(b *batch) {
 	}
 	if err == nil && !sent {
 		o.mu.Lock()
-		o.writing, o.inFlight = true, len(b.data)
+		o.writing, o.inFlight = true, b.size()
 		o.mu.Unlock()
 		o.pool.Run(func() {
 			o.written(b, o.conn.Flush())
@@ -156,8 +173,11 @@ func (o *outbox) pass(b *batch) {
 
 func (b *batch) append(g *batch) {
 	b.last = max(b.last, g.last)
-	base := len(b.data)
+	base, frames := len(b.data), len(b.ends)
 	b.data = append(b.data, g.data...)
+	for _, c := range g.contents {
+		b.contents = append(b.contents, frameContent{frames + c.frame, c.content})
+	}
 	for _, end := range g.ends {
 		b.ends = append(b.ends, base+end)
 	}
@@ -175,7 +195,7 @@ func (o *outbox) write() {
 			o.mu.Unlock()
 			return
 		}
-		o.inFlight = len(b.data)
+		o.inFlight = b.size()
 		o.mu.Unlock()
 		o.written(b, o.send(b))
 		o.wake()
@@ -204,9 +224,13 @@ func (o *outbox) send(b *batch) error {
 
 // appendFrames appends the frames of a batch to the send buffer of the connection.
 func (o *outbox) appendFrames(b *batch) error {
-	start := 0
-	for _, end := range b.ends {
-		if err := o.writeFrame(b.data[start:end]); err != nil {
+	start, contents := 0, b.contents
+	for i, end := range b.ends {
+		var content []byte
+		if len(contents) > 0 && contents[0].frame == i {
+			content, contents = contents[0].content, contents[1:]
+		}
+		if err := o.writeFrame(b.data[start:end], content); err != nil {
 			return err
 		}
 		start = end

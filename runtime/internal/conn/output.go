@@ -47,10 +47,9 @@ func (o *output) append(env *arcp.Envelope) {
 	b.data = env.Append(b.data)
 	b.ends = append(b.ends, len(b.data))
 	if env.Sidecar != nil {
-		b.data = env.AppendSidecar(b.data)
-		b.ends = append(b.ends, len(b.data))
+		b.appendContent(env.AppendSidecarHeader(b.data), env.Sidecar)
 	}
-	o.counts.add(env.Type, len(b.data)-start)
+	o.counts.add(env.Type, len(b.data)-start+len(env.Sidecar))
 }
 
 // publish passes the batch of this turn to the outbox. awaited reports that the client waits for
@@ -74,7 +73,7 @@ func (o *output) finish() {
 	b := o.current
 	o.current = nil
 	o.counts.flush()
-	if b != nil && (len(b.data) > maxLastBatch || b.last != 0) {
+	if b != nil && (b.size() > maxLastBatch || b.last != 0) {
 		o.outbox.publish(b, 0, false)
 		b = nil
 	}

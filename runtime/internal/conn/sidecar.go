@@ -137,7 +137,7 @@ func (sr *sidecarReader) resolve(frame []byte, binary bool, ended error) (in inb
 		return *held, true
 	}
 	before := len(held.env.Payload)
-	if err := held.env.Attach(sr.announced, frame); err != nil {
+	if err := held.env.Attach(sr.announced, transport.KeepFrame(sr.conn, frame)); err != nil {
 		refuseHeld(held, "%s", err)
 	}
 	held.size += max(len(frame), len(held.env.Payload)-before)
@@ -184,10 +184,10 @@ func (c *conn) refuseSidecar(now time.Time, f *sidecarFault) {
 	c.machine.Malformed(&arcp.EncodingError{Reason: arcp.ReasonSidecar, Message: f.message})
 }
 
-// writeFrame writes an encoded frame, as a text or a binary frame.
-func (o *outbox) writeFrame(frame []byte) error {
+// writeFrame writes an encoded frame, as a text or a binary frame. content is the rest of a binary frame; nil: none.
+func (o *outbox) writeFrame(frame, content []byte) error {
 	if o.bin != nil && arcp.IsSidecar(frame) {
-		return o.bin.WriteBinary(frame)
+		return o.bin.WriteContent(frame, content)
 	}
 	return o.conn.Write(frame)
 }
@@ -251,9 +251,19 @@ func mayBeBinary(body []byte) bool {
 	return bytes.Contains(body[max(0, len(body)-1-maxSizeMember):], []byte(base64Member))
 }
 
-// appendSidecar appends the binary frame of a chunk.
-func (b *batch) appendSidecar(bc binaryChunk) {
-	b.data = append(bc.head.Append(b.data), bc.content...)
+// minContent is the size from which a content is not copied: a copy of less costs less than another call of the
+// kernel.
+const minContent = transport.BufferSize
+
+// appendContent appends a binary frame with a content. data is b.data with the header of the frame. The content must
+// not change any more.
+func (b *batch) appendContent(data, content []byte) {
+	if len(content) < minContent {
+		data = append(data, content...)
+	} else {
+		b.contents = append(b.contents, frameContent{len(b.ends), content})
+	}
+	b.data = data
 	b.ends = append(b.ends, len(b.data))
 }
 
