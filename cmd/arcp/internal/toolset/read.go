@@ -26,25 +26,25 @@ func (k keys) read(v any, required ...string) error {
 	if err != nil {
 		return err
 	}
-	var list faults
+	var list settings.Mistakes
 	known := slices.Sorted(maps.Keys(k))
 	meant := make(map[string]bool) // by keys with a typo
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if read, ok := k[key]; ok {
-			list.add(read(m[key]), key)
+			list.Add(read(m[key]), key)
 			continue
 		}
-		list = append(list, fault{[]string{key}, true, unknown(key, known)})
+		list = append(list, settings.MistakeAt(settings.Position{Path: []string{key}, OnKey: true}, unknown(key, known)))
 		if near, off := settings.Closest(key, known); off <= maxTypos {
 			meant[near] = true
 		}
 	}
 	for _, key := range required {
 		if _, ok := m[key]; !ok && !meant[key] {
-			list = append(list, fault{text: key + " is missing"})
+			list = append(list, settings.MistakeAt(settings.Position{}, key+" is missing"))
 		}
 	}
-	return list.orNil()
+	return list.OrNil()
 }
 
 // maxTypos is the largest edit distance of a typo. Two swapped letters have the distance 2.
@@ -68,7 +68,7 @@ func mapping(v any) (map[string]any, error) {
 	for key, v := range m {
 		name := strings.ReplaceAll(key, "-", "_")
 		if _, twice := clean[name]; twice {
-			return nil, fault{path: []string{name}, text: "it is there twice: remove one"}
+			return nil, settings.MistakeAt(settings.Position{Path: []string{name}}, "it is there twice: remove one")
 		}
 		clean[name] = v
 	}

@@ -81,19 +81,19 @@ func Load(v *settings.Values) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tools: %w", err)
 	}
-	var list faults
+	var list settings.Mistakes
 	all, valid := make([]Entry, len(items)), []Entry(nil)
 	for i, item := range items {
 		e := &all[i]
 		e.index = strconv.Itoa(i)
 		found := len(list)
-		list.add(e.parse(item, dir), e.index)
+		list.Add(e.parse(item, dir), e.index)
 		if len(list) == found {
 			valid = append(valid, *e)
 		}
 	}
 	list = append(list, checkDistinct(valid)...)
-	return valid, list.mistakes(v, "tools", func(index string) string {
+	return valid, v.Locate(list, "tools", func(index string) string {
 		i, _ := strconv.Atoi(index) // it is an index of all
 		return all[i].Where
 	})
@@ -175,7 +175,7 @@ func kindError(m map[string]any, kinds []string) error {
 	known := append(slices.Clone(execKeys), "mcp", "worker", "prefix", "allow")
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if !slices.Contains(known, key) {
-			return fault{[]string{key}, true, unknown(key, known)}
+			return settings.MistakeAt(settings.Position{Path: []string{key}, OnKey: true}, unknown(key, known))
 		}
 	}
 	return errors.New("want one of exec (a command), mcp (a server of the Model Context Protocol) and worker (a program that speaks ARCP)")
@@ -261,13 +261,13 @@ func serverURL(dst *string) func(any) error {
 }
 
 // checkDistinct returns a mistake for each entry with the name, prefix or tool of an earlier one.
-func checkDistinct(entries []Entry) (list faults) {
+func checkDistinct(entries []Entry) (list settings.Mistakes) {
 	first := make(map[string]string)
 	for i := range entries {
 		e := &entries[i]
 		for _, id := range e.identity() {
 			if other, ok := first[id]; ok {
-				list = append(list, fault{path: []string{e.index}, text: fmt.Sprintf("%s has the same %s: choose another", other, id)})
+				list = append(list, settings.MistakeAt(settings.Position{Path: []string{e.index}}, fmt.Sprintf("%s has the same %s: choose another", other, id)))
 				break
 			}
 			first[id] = e.Where

@@ -31,7 +31,7 @@ func LoadWorkflows(v *settings.Values) ([]workflow.Config, error) {
 	configs := make([]workflow.Config, len(items))
 	where := make(map[string]string) // by index
 	first := make(map[string]string) // where, by the reference of a tool
-	var list faults
+	var list settings.Mistakes
 	for i, item := range items {
 		index := strconv.Itoa(i)
 		where[index] = fmt.Sprintf("workflows[%d]", i)
@@ -39,16 +39,16 @@ func LoadWorkflows(v *settings.Values) ([]workflow.Config, error) {
 			where[index] += fmt.Sprintf(" (%.64s)", name)
 		}
 		tools, err := parseWorkflow(item, dir, &configs[i])
-		list.add(err, index)
+		list.Add(err, index)
 		for _, t := range tools {
 			if other, ok := first[t.Ref()]; ok {
-				list = append(list, fault{path: []string{index}, text: fmt.Sprintf("%s has the same tool %s: choose another", other, t.Ref())})
+				list = append(list, settings.MistakeAt(settings.Position{Path: []string{index}}, fmt.Sprintf("%s has the same tool %s: choose another", other, t.Ref())))
 				break
 			}
 			first[t.Ref()] = where[index]
 		}
 	}
-	return configs, list.mistakes(v, "workflows", func(index string) string { return where[index] })
+	return configs, v.Locate(list, "workflows", func(index string) string { return where[index] })
 }
 
 // parseWorkflow reads a workflow, and returns its tools.
@@ -87,13 +87,13 @@ func workflowSteps(v any, steps *map[string]workflow.Step) error {
 		return errors.New("want a mapping of names to steps")
 	}
 	*steps = make(map[string]workflow.Step, len(m))
-	var list faults
+	var list settings.Mistakes
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		s, err := workflowStep(m[name])
-		list.add(err, name)
+		list.Add(err, name)
 		(*steps)[name] = s
 	}
-	return list.orNil()
+	return list.OrNil()
 }
 
 func workflowStep(v any) (workflow.Step, error) {
