@@ -16,9 +16,9 @@ func newConfigCheck(a *app) *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Report mistakes in the configuration",
 		Long: "Reads the configuration as `arcp serve` does with the same flags and environment, and\n" +
-			"the files that it names. Prints each mistake with its file, line and column, and exits\n" +
-			"with code 2. Run it again after correcting them: some mistakes show only then. It starts\n" +
-			"no tools and opens no data. With sandbox: bwrap it tries bwrap.",
+			"the files that it names. Prints every mistake with its file, line and column, and exits\n" +
+			"with code 2. Only a mistake in the syntax of a file or in the kind of a tool hides others.\n" +
+			"It starts no tools and opens no data. With sandbox: bwrap it tries bwrap.",
 		Example: "  arcp config check\n  arcp config check ./arcp.yaml -o json",
 		Args:    argsBetween(0, 1),
 	}

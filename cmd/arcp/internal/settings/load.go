@@ -81,9 +81,9 @@ type layer struct {
 // then have the default of each setting with a mistake, so that the caller can look for more mistakes. The Values are
 // nil only if the configuration file cannot be read.
 func Load(in Input) (*Values, error) {
-	doc, err := in.file()
-	if err != nil {
-		return nil, Join(err)
+	doc, docErr := in.file()
+	if docErr != nil && doc == nil {
+		return nil, Join(docErr)
 	}
 	fromEnv, warnings, envErr := in.env()
 	flags, err := in.flags()
@@ -91,7 +91,7 @@ func Load(in Input) (*Values, error) {
 		return nil, Join(err)
 	}
 	v := &Values{Warnings: warnings, doc: doc}
-	failures := []error{envErr}
+	failures := []error{docErr, envErr}
 	var fromFile map[string]any
 	if doc != nil {
 		v.File, fromFile = doc.file, doc.values

@@ -12,7 +12,7 @@ environment variable. The order of precedence is: flag, variable, file, default.
 | command | |
 |---|---|
 | ` + "`arcp config init [FILE]`" + ` | writes a configuration file with every setting as a comment |
-| ` + "`arcp config check [FILE]`" + ` | prints mistakes with file, line and column; exit code 2 if there is one. Run it again after correcting them: some mistakes show only then |
+| ` + "`arcp config check [FILE]`" + ` | prints every mistake with file, line and column; exit code 2 if there is one |
 | ` + "`arcp config print`" + ` | prints the values in effect and their sources; secrets are masked |
 
 ` + "`--config` or `ARCP_CONFIG`" + ` names the configuration file. Otherwise it is the first of these:

@@ -27,6 +27,9 @@ func MistakeAt(at Position, message string) Mistake {
 	return Mistake{Message: message, text: message, at: at}
 }
 
+// Path returns the path of a mistake below the value that has been read.
+func (m Mistake) Path() []string { return m.at.Path }
+
 // Error returns one line: the position, the key and the message.
 func (m Mistake) Error() string { return m.text }
 
