@@ -24,7 +24,7 @@ func load(t *testing.T, dir, tools string) ([]toolset.Entry, *settings.Values, e
 		t.Fatal(err)
 	}
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	settings.AddFlags(flags)
+	settings.AddFlags(flags, nil)
 	v, err := settings.Load(settings.Input{Flags: flags, Search: []string{path}})
 	if err != nil {
 		return nil, nil, err

@@ -23,7 +23,7 @@ func loadWorkflows(t *testing.T, text string) ([]workflow.Config, error) {
 		t.Fatal(err)
 	}
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	settings.AddFlags(flags)
+	settings.AddFlags(flags, nil)
 	v, err := settings.Load(settings.Input{Flags: flags, Search: []string{path}})
 	if err != nil {
 		return nil, err
