@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -70,7 +71,7 @@ func checkConfiguration(a *app, v *settings.Values, err error) error {
 
 // warnAbout prints what is no mistake and may still be unwanted.
 func warnAbout(out io.Writer, c *configuration) {
-	warnings := c.values.Warnings
+	warnings := append(slices.Clone(c.values.Warnings), shortTokens(c.values)...)
 	if c.values.File == "" {
 		warnings = append(warnings, "there is no configuration file: `arcp config init` writes one")
 	}

@@ -155,8 +155,14 @@ func TestConfigCheckOfAFileWithoutMistakes(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "arcp.yaml"), "token: [alice=secret]\ndrain: 5s\ntools:\n  - {name: x, exec: [sh]}\nworkflows:\n  - {name: f, steps: {a: {tool: x}}}\n")
 	wantOutcome(t, "text", cli(t, "config", "check", file), exitOK, "ok: 4 settings, 2 tools\n", "")
+	wantOutcome(t, "a short token", cli(t, "config", "check", file), exitOK, "",
+		"warning: "+file+":1:8: token: a token of alice has fewer than 16 characters and can be guessed; `arcp token new` makes one")
+	long := write(t, filepath.Join(dir, "long.yaml"), "token: [alice=sixteencharacter]\n")
+	if o := cli(t, "config", "check", long); o.code != exitOK || o.stderr != "" {
+		t.Errorf("a token of 16 characters: %v, want no warning", o)
+	}
 	o := cli(t, "config", "check", "--config", file, "-o", "json")
-	if o.code != exitOK || o.stdout != "[]\n" || o.stderr != "" {
+	if o.code != exitOK || o.stdout != "[]\n" {
 		t.Errorf("%v, want an empty list", o)
 	}
 	o = cli(t, "config", "check", write(t, filepath.Join(dir, "no-auth.yaml"), "drain: 5s\n"))

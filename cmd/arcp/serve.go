@@ -195,6 +195,7 @@ func (s *server) configure() (err error) {
 	if err != nil {
 		return err
 	}
+	s.warnAboutTokens(v)
 	s.values, s.maxData, s.ends, s.config = v, cfg.maxData, cfg.ends, cfg
 	s.auth = auth.NewSet(cfg.auth)
 	if cfg.cert != nil {
@@ -202,6 +203,12 @@ func (s *server) configure() (err error) {
 		s.cert.current.Store(cfg.cert)
 	}
 	return s.ends.checkAuth(s.auth)
+}
+
+func (s *server) warnAboutTokens(v *settings.Values) {
+	for _, w := range shortTokens(v) {
+		s.log.Warn().Msg(w)
+	}
 }
 
 func (s *server) open(ctx context.Context) (err error) {
