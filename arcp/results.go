@@ -23,6 +23,7 @@ type JobView struct {
 	Status       JobState  `json:"status"`              // state of the job (§5.6)
 	Attempt      uint32    `json:"attempt"`             // number of the latest attempt, from 1
 	CreatedAt    time.Time `json:"created_at"`          // when the job was accepted
+	StartedAt    time.Time `json:"started_at,omitzero"` // when its first attempt started
 	EndedAt      time.Time `json:"ended_at,omitzero"`   // when the job ended
 	SessionID    SessionID `json:"session_id,omitzero"` // session that submitted the job
 	TraceID      string    `json:"trace_id,omitzero"`   // trace of the job

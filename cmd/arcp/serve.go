@@ -169,6 +169,7 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	s.rt.Store(rt)
+	s.warnAboutTokens(s.values)
 	if w := descriptorsWarning(s.values); w != "" {
 		s.log.Warn().Msg(w)
 	}
@@ -195,7 +196,6 @@ func (s *server) configure() (err error) {
 	if err != nil {
 		return err
 	}
-	s.warnAboutTokens(v)
 	s.values, s.maxData, s.ends, s.config = v, cfg.maxData, cfg.ends, cfg
 	s.auth = auth.NewSet(cfg.auth)
 	if cfg.cert != nil {
