@@ -166,11 +166,12 @@ type ToolView struct {
 
 // ToolLimits are the limits of the calls of a tool; null is no limit (§7.1).
 type ToolLimits struct {
-	TimeoutMS        *int64 `json:"timeout_ms"`         // milliseconds of an attempt
-	MaxRequestBytes  *int64 `json:"max_request_bytes"`  // bytes of the arguments
-	MaxResponseBytes *int64 `json:"max_response_bytes"` // bytes of the result
-	Concurrency      *int64 `json:"concurrency"`        // jobs at once
-	RatePerMin       *int64 `json:"rate_per_min"`       // calls a minute of all callers
+	TimeoutMS        *int64 `json:"timeout_ms"`                // milliseconds of an attempt
+	MaxRequestBytes  *int64 `json:"max_request_bytes"`         // bytes of the arguments
+	MaxResponseBytes *int64 `json:"max_response_bytes"`        // bytes of the result
+	Concurrency      *int64 `json:"concurrency"`               // jobs at once
+	RatePerMin       *int64 `json:"rate_per_min"`              // calls a minute of all callers
+	StartTimeoutMS   *int64 `json:"start_timeout_ms,omitzero"` // wait for a connected worker, set by the tool's worker; missing: that of the runtime (§5.6)
 }
 
 // QuestionKind is the kind of a question to people (§5.14, §7.4).

@@ -33,7 +33,7 @@ func TestWorkersAreListed(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.Work(t.Context(), client.WorkerConfig{ID: "kid", Concurrency: 4, Tools: []client.WorkerTool{{Ref: "py.rev@1.0.0", Handle: wait}}})
+		ended <- c.Work(t.Context(), client.WorkerConfig{ID: "kid", Concurrency: 4, Tools: []client.WorkerTool{{Ref: "py.rev@1.0.0", Handle: wait, Description: map[string]any{"start_timeout_ms": 90000}}}})
 	}()
 	until(t, "the worker is registered", func() bool { return p.cli("workers", "ls", "-o", "name").stdout == "kid\n" })
 	p.detach("py.rev", `{}`)
@@ -52,6 +52,7 @@ func TestWorkersAreListed(t *testing.T) {
 			t.Errorf("%s ls of a principal that observes nobody: %v, want nothing", list, o)
 		}
 	}
+	want("its start timeout", `\nstart timeout +1m30s\n`, "tools", "show", "py.rev")
 	want("its tool", `\npy\.rev +1\.0\.0 +\w+ +worker +1 `, "tools", "ls")
 	c.Abort()
 	<-ended
