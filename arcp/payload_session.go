@@ -211,5 +211,6 @@ type JobEntry struct {
 	TraceID      string    `json:"trace_id,omitzero"`      // trace of the job
 	LastEventSeq uint64    `json:"last_event_seq"`         // number of its last event in the session that submitted it
 	SessionID    SessionID `json:"session_id,omitzero"`    // session that submitted the job
+	StartedAt    time.Time `json:"started_at,omitzero"`    // when its first attempt started
 	EndedAt      time.Time `json:"ended_at,omitzero"`      // when the job ended
 }

@@ -23,6 +23,7 @@ type JobView struct {
 	Status       JobState  `json:"status"`              // state of the job (§5.6)
 	Attempt      uint32    `json:"attempt"`             // number of the latest attempt, from 1
 	CreatedAt    time.Time `json:"created_at"`          // when the job was accepted
+	StartedAt    time.Time `json:"started_at,omitzero"` // when its first attempt started
 	EndedAt      time.Time `json:"ended_at,omitzero"`   // when the job ended
 	SessionID    SessionID `json:"session_id,omitzero"` // session that submitted the job
 	TraceID      string    `json:"trace_id,omitzero"`   // trace of the job
@@ -165,11 +166,12 @@ type ToolView struct {
 
 // ToolLimits are the limits of the calls of a tool; null is no limit (§7.1).
 type ToolLimits struct {
-	TimeoutMS        *int64 `json:"timeout_ms"`         // milliseconds of an attempt
-	MaxRequestBytes  *int64 `json:"max_request_bytes"`  // bytes of the arguments
-	MaxResponseBytes *int64 `json:"max_response_bytes"` // bytes of the result
-	Concurrency      *int64 `json:"concurrency"`        // jobs at once
-	RatePerMin       *int64 `json:"rate_per_min"`       // calls a minute of all callers
+	TimeoutMS        *int64 `json:"timeout_ms"`                // milliseconds of an attempt
+	MaxRequestBytes  *int64 `json:"max_request_bytes"`         // bytes of the arguments
+	MaxResponseBytes *int64 `json:"max_response_bytes"`        // bytes of the result
+	Concurrency      *int64 `json:"concurrency"`               // jobs at once
+	RatePerMin       *int64 `json:"rate_per_min"`              // calls a minute of all callers
+	StartTimeoutMS   *int64 `json:"start_timeout_ms,omitzero"` // wait for a connected worker, set by the tool's worker; missing: that of the runtime (§5.6)
 }
 
 // QuestionKind is the kind of a question to people (§5.14, §7.4).

@@ -88,23 +88,21 @@ func (c *Config) SetChallenge(scheme string, p ChallengePolicy) error {
 func (c *Config) AllowAnonymous() { c.anonymous = true }
 
 // AddPrincipal adds a principal, which must not exist. The error names the invalid member as in the
-// auth file, for example roles[0], and repeats no token. After an error c is unchanged.
+// auth file, for example roles[0], and repeats no token. It joins the errors of several members.
+// After an error c is unchanged.
 func (c *Config) AddPrincipal(p Principal) error {
 	if c.principals[p.Name] != nil {
 		return errors.New("the principal is listed twice: put all its tokens in one entry")
 	}
-	added, err := p.validate(c.opts.CheckLease)
-	if err != nil {
-		return err
-	}
-	err = eachElement("tokens", p.TokenHashes, func(token Secret) error {
+	added, invalid := p.validate(c.opts.CheckLease)
+	err := eachElement("tokens", p.TokenHashes, func(token Secret) error {
 		hash, err := parseHash(token.Reveal())
 		if err != nil {
 			return err
 		}
 		return c.appendToken(added, hash)
 	})
-	if err != nil {
+	if err = joined(invalid, err); err != nil {
 		return err
 	}
 	c.store(added)
@@ -206,6 +204,15 @@ type memberError struct {
 func (e *memberError) Error() string { return e.member + ": " + e.err.Error() }
 
 func (e *memberError) Unwrap() error { return e.err }
+
+// joined returns a single error as it is, and several joined.
+func joined(errs ...error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
 
 // eachElement checks the elements of the list in a member.
 func eachElement[T any](member string, list []T, check func(T) error) error {

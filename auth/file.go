@@ -111,8 +111,8 @@ func (f *file) policy(scheme string) reader {
 	return word("challenge policy", allPolicies, func(p ChallengePolicy) error { return f.cfg.SetChallenge(scheme, p) })
 }
 
-// principal reads an element of the key principals. The error has the position of the value that
-// is not allowed.
+// principal reads an element of the key principals. The error has the position of each value that
+// is not allowed. Values that could be read are checked also beside others with mistakes.
 func (f *file) principal(n *yaml.Node, at string) error {
 	var p Principal
 	err := object(map[string]reader{
@@ -130,10 +130,10 @@ func (f *file) principal(n *yaml.Node, at string) error {
 		"sees":   sequence(text(func(s string) error { p.Sees = append(p.Sees, s); return nil })),
 		"serves": sequence(text(func(s string) error { p.Serves = append(p.Serves, s); return nil })),
 	})(n, at)
-	if err != nil {
+	if err != nil && p.Name == "" { // the unknown key may be the name
 		return err
 	}
-	return locate(n, at, f.cfg.AddPrincipal(p))
+	return errors.Join(err, locate(n, at, f.cfg.AddPrincipal(p)))
 }
 
 const hashHelp = `printf %s "$TOKEN" | sha256sum prints them`
@@ -224,10 +224,17 @@ func prefix(dst *string) reader {
 	})
 }
 
-// locate adds the position of n, or of the member of n that err names.
+// locate adds the position of n, or of the member of n that err names. It does so for each error that err joins.
 func locate(n *yaml.Node, at string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		var list []error
+		for _, err := range several.Unwrap() {
+			list = append(list, locate(n, at, err))
+		}
+		return errors.Join(list...)
 	}
 	e, ok := errors.AsType[*memberError](err)
 	if !ok {

@@ -49,17 +49,15 @@ type Principal struct {
 	Serves      []string        // globs of the principals whose jobs it may execute
 }
 
-// validate returns p without its tokens. The result shares no memory with p.
+// validate returns p without its tokens. The result shares no memory with p. The error joins the mistakes of all
+// members; with it the result has no valid identity.
 func (p Principal) validate(checkLease func([]byte) error) (*principal, error) {
-	if err := checkName(p.Name); err != nil {
-		return nil, err
-	}
 	added := newPrincipal(p.Name, clientRoles)
 	id := &added.identity
 	if len(p.Roles) > 0 {
 		id.Roles = nil
 	}
-	err := eachElement("roles", p.Roles, func(r Role) error {
+	failures := []error{checkName(p.Name), eachElement("roles", p.Roles, func(r Role) error {
 		if !slices.Contains(allRoles, r) {
 			return unknownWord("role", r, allRoles)
 		}
@@ -67,26 +65,18 @@ func (p Principal) validate(checkLease func([]byte) error) (*principal, error) {
 			id.Roles = append(id.Roles, r)
 		}
 		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
+	})}
 	if id.Trust = cmp.Or(p.Trust, arcp.Trusted); !slices.Contains(arcp.TrustLevels, id.Trust) {
-		return nil, &memberError{"trust", unknownWord("trust", p.Trust, arcp.TrustLevels)}
+		failures = append(failures, &memberError{"trust", unknownWord("trust", p.Trust, arcp.TrustLevels)})
 	}
-	if err := p.Limits.check(); err != nil {
-		return nil, err
-	}
-	if err := cmp.Or(eachElement("sees", p.Sees, checkGlob), eachElement("serves", p.Serves, checkGlob)); err != nil {
-		return nil, err
+	failures = append(failures, p.Limits.check(), eachElement("sees", p.Sees, checkGlob), eachElement("serves", p.Serves, checkGlob))
+	if err := p.checkLease(checkLease); err != nil {
+		failures = append(failures, &memberError{"lease", err})
 	}
 	id.Limits = p.Limits
 	id.Sees, id.Serves = slices.Clone(p.Sees), slices.Clone(p.Serves)
-	if err := p.checkLease(checkLease); err != nil {
-		return nil, &memberError{"lease", err}
-	}
 	id.Lease = slices.Clone(p.Lease)
-	return added, nil
+	return added, joined(failures...)
 }
 
 // checkLease returns an error if the lease is no JSON object, or if valid refuses it.

@@ -40,8 +40,9 @@ const sessionEnded = "ended"
 func newWorkers(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "workers", Short: "List the workers that execute tools", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
 	cmd.AddCommand(newList(a, list[agentView]{
-		short: "List your workers, with their tools",
-		long: "Lists your agents that execute tools. STATE is the state of the worker's session. CONNECTED is\n" +
+		short: "List the workers that you may observe, with their tools",
+		long: "Lists the agents that execute tools, your own and those of the principals that you may observe:\n" +
+			"an admin sees all. STATE is the state of the worker's session. CONNECTED is\n" +
 			"the age of that session, LAST SEEN the time since it lost its connection. RUNNING is the number\n" +
 			"of jobs that the worker executes, and the largest number if it is set. TOOLS has the first three\n" +
 			"tools and the number of others; -o json has all.",
@@ -50,6 +51,7 @@ func newWorkers(a *app) *cobra.Command {
 		columns: []column[agentView]{
 			{"WORKER", func(v *agentView) any { return v.ID }},
 			{"NAME", func(v *agentView) any { return v.Name }},
+			{"PRINCIPAL", func(v *agentView) any { return v.Principal }},
 			{"TOOLS", func(v *agentView) any { return firstWords(v.Executes, 3) }},
 			{"STATE", func(v *agentView) any { return v.SessionState }},
 			{"CONNECTED", func(v *agentView) any { return ageOrDash(v.SessionState == arcp.SessionConnected, v.ConnectedAt) }},
@@ -71,13 +73,15 @@ func firstWords(words []string, limit int) string {
 func newAgents(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "agents", Short: "List registered agents", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
 	cmd.AddCommand(newList(a, list[agentView]{
-		short: "List your agents, by name",
-		long: "Lists your agents, by name. STATUS is the status that the agent has set, or disconnected if its\n" +
+		short: "List the agents that you may observe",
+		long: "Lists your agents and those of the principals that you may observe, by principal and name: an\n" +
+			"admin sees all. STATUS is the status that the agent has set, or disconnected if its\n" +
 			"session has no connection.",
 		fetch: fetchAgents,
 		columns: []column[agentView]{
 			{"AGENT", func(v *agentView) any { return v.ID }},
 			{"NAME", func(v *agentView) any { return v.Name }},
+			{"PRINCIPAL", func(v *agentView) any { return v.Principal }},
 			{"KIND", func(v *agentView) any { return v.Kind }},
 			{"STATUS", func(v *agentView) any { return v.Status }},
 			{"CONNECTED", func(v *agentView) any { return ageOrDash(v.SessionState == arcp.SessionConnected, v.ConnectedAt) }},
@@ -127,9 +131,11 @@ func (v *agentView) load() string {
 	return fmt.Sprintf("%d of %d", v.Running, v.Concurrency)
 }
 
-// fetchAgents reads a page of agents, and the sessions of the caller.
+// fetchAgents reads a page of the agents that the caller may observe, and their sessions.
 func fetchAgents(ctx context.Context, c *client.Client, q *query) (arcp.Page[agentView], error) {
-	page, err := ask[arcp.Page[agentView]](ctx, c, "host.agents", q.args())
+	args := q.args()
+	args["observed"] = true
+	page, err := ask[arcp.Page[agentView]](ctx, c, "host.agents", args)
 	if err != nil || len(page.Items) == 0 {
 		return page, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"testing"
@@ -13,7 +14,12 @@ import (
 // A worker is listed with its tools, its jobs and its connection, also after it has lost it.
 func TestWorkersAreListed(t *testing.T) {
 	t.Parallel()
-	p := demoServer(t)
+	auth := write(t, filepath.Join(t.TempDir(), "auth.yaml"), `principals:
+  - {name: alice, tokens: ["`+hashOf("secret")+`"], roles: [client, worker]}
+  - {name: root, tokens: ["`+hashOf("root")+`"], roles: [client, admin]}
+  - {name: bob, tokens: ["`+hashOf("bob")+`"]}
+`)
+	p := serve(t, "--data", ":memory:", "--demo", "--auth-file", auth)
 	wantOutcome(t, "none", p.cli("workers", "ls"), exitOK, "WORKER", "")
 	c, err := client.Dial(t.Context(), p.url, client.Options{Auth: client.Auth{Token: "secret"},
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{arcp.FeatureExecutes: true}}})
@@ -27,7 +33,7 @@ func TestWorkersAreListed(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.Work(t.Context(), client.WorkerConfig{ID: "kid", Concurrency: 4, Tools: []client.WorkerTool{{Ref: "py.rev@1.0.0", Handle: wait}}})
+		ended <- c.Work(t.Context(), client.WorkerConfig{ID: "kid", Concurrency: 4, Tools: []client.WorkerTool{{Ref: "py.rev@1.0.0", Handle: wait, Description: map[string]any{"start_timeout_ms": 90000}}}})
 	}()
 	until(t, "the worker is registered", func() bool { return p.cli("workers", "ls", "-o", "name").stdout == "kid\n" })
 	p.detach("py.rev", `{}`)
@@ -38,8 +44,15 @@ func TestWorkersAreListed(t *testing.T) {
 			t.Errorf("%s: got %v\nwant %s", why, o, pattern)
 		}
 	}
-	want("a connected worker", `\nkid +\S+ +py\.rev@1\.0\.0 +connected +\d+m?s +now +1 of 4\n`, "workers", "ls")
-	want("an agent", `\nkid +\S+ +\S+ +\w+ +\d+m?s +now +1 of 4 +-\n`, "agents", "ls")
+	want("a connected worker", `\nkid +\S+ +alice +py\.rev@1\.0\.0 +connected +\d+m?s +now +1 of 4\n`, "workers", "ls")
+	want("an agent", `\nkid +\S+ +alice +\S+ +\w+ +\d+m?s +now +1 of 4 +-\n`, "agents", "ls")
+	wantOutcome(t, "a worker of another principal", cli(t, "workers", "ls", "--url", p.url, "--token", "root", "-o", "name"), exitOK, "kid\n", "")
+	for _, list := range []string{"workers", "agents"} {
+		if o := cli(t, list, "ls", "--url", p.url, "--token", "bob", "-o", "name"); o.code != exitOK || o.stdout != "" {
+			t.Errorf("%s ls of a principal that observes nobody: %v, want nothing", list, o)
+		}
+	}
+	want("its start timeout", `\nstart timeout +1m30s\n`, "tools", "show", "py.rev")
 	want("its tool", `\npy\.rev +1\.0\.0 +\w+ +worker +1 `, "tools", "ls")
 	c.Abort()
 	<-ended

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/arcpd/arcpd/auth"
@@ -33,6 +34,28 @@ func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// minToken is the length of a token in bytes below which a token of a server gets a warning, and --http-token-file is
+// refused. Tokens of `arcp token new` are longer.
+const minToken = 16
+
+func isShortToken(token auth.Secret) bool { return len(token.Reveal()) < minToken }
+
+// shortTokens returns a warning about the tokens of the settings that are short; nil if there are none. The auth file has
+// only hashes.
+func shortTokens(v *settings.Values) []string {
+	var names []string
+	for _, t := range v.Secrets("token") {
+		if name, token, ok := strings.Cut(t.Reveal(), "="); ok && isShortToken(auth.Secret(token)) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: a token of %s has fewer than %d characters and can be guessed; `arcp token new` makes one",
+		v.Where("token"), strings.Join(names, ", "), minToken)}
 }
 
 func tokenMistake(v *settings.Values, err error) error {

@@ -175,7 +175,7 @@ func (b *benchmark) start(ctx context.Context, mode string, cpus []int) (*bench.
 	}
 	ch, err := startChild(ctx, childOptions{
 		args: []string{"--config", config, "--demo", "--data", data, "--log-level", "error", "--max-jobs", "0", "--max-jobs-per-session", "0"},
-		env:  []string{"ARCP_TOKEN=bench=" + token.Reveal()},
+		env:  []string{"ARCP_SERVER_TOKEN=bench=" + token.Reveal()},
 		cpus: cpus,
 	})
 	if err != nil {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -27,7 +25,7 @@ func newConfigPrint(a *app) *cobra.Command {
 			"as a comment, or JSON. Secrets are masked.",
 		Args: noArgs,
 	}
-	settings.AddFlags(cmd.Flags())
+	settings.AddFlags(cmd.Flags(), serveDefaults())
 	output := addDocumentOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := a.setOutput(output); err != nil {
@@ -57,16 +55,7 @@ func newConfigPrint(a *app) *cobra.Command {
 
 // settings loads the settings of a server, as settings.Load does.
 func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*settings.Values, error) {
-	return settings.Load(settings.Input{Flags: flags, Environ: serverEnviron(a.environ), Defaults: defaults})
-}
-
-// serverEnviron removes an ARCP_TOKEN for clients from the environment. The token of a server has the form
-// NAME=TOKEN, the token of a client has no name.
-func serverEnviron(environ []string) []string {
-	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
-		token, ok := strings.CutPrefix(kv, settings.EnvPrefix+"TOKEN=")
-		return ok && token != "" && !strings.Contains(token, "=")
-	})
+	return settings.Load(settings.Input{Flags: flags, Environ: a.environ, Defaults: defaults})
 }
 
 // newConfigDocs prints docs/configuration.md.

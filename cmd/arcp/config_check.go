@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -16,13 +17,13 @@ func newConfigCheck(a *app) *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Report mistakes in the configuration",
 		Long: "Reads the configuration as `arcp serve` does with the same flags and environment, and\n" +
-			"the files that it names. Prints each mistake with its file, line and column, and exits\n" +
-			"with code 2. Run it again after correcting them: some mistakes show only then. It starts\n" +
-			"no tools and opens no data. With sandbox: bwrap it tries bwrap.",
+			"the files that it names. Prints every mistake with its file, line and column, and exits\n" +
+			"with code 2. Only a mistake in the syntax of a file or in the kind of a tool hides others.\n" +
+			"It starts no tools and opens no data. With sandbox: bwrap it tries bwrap.",
 		Example: "  arcp config check\n  arcp config check ./arcp.yaml -o json",
 		Args:    argsBetween(0, 1),
 	}
-	settings.AddFlags(cmd.Flags())
+	settings.AddFlags(cmd.Flags(), serveDefaults())
 	output := addDocumentOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
 		if err := a.setOutput(output); err != nil {
@@ -70,7 +71,7 @@ func checkConfiguration(a *app, v *settings.Values, err error) error {
 
 // warnAbout prints what is no mistake and may still be unwanted.
 func warnAbout(out io.Writer, c *configuration) {
-	warnings := c.values.Warnings
+	warnings := append(slices.Clone(c.values.Warnings), shortTokens(c.values)...)
 	if c.values.File == "" {
 		warnings = append(warnings, "there is no configuration file: `arcp config init` writes one")
 	}

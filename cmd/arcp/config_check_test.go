@@ -88,6 +88,53 @@ provisioners:
 	}
 }
 
+// A value that could be read is checked also beside a mistake, as far as the files and programs that it names.
+func TestConfigCheckChecksValuesBesideMistakes(t *testing.T) {
+	dir := t.TempDir()
+	authFile := write(t, filepath.Join(dir, "auth.yaml"), "principals:\n  - {name: alice, roles: [clinet], tokens: [plain]}\n")
+	file := write(t, filepath.Join(dir, "arcp.yaml"), `drain: 5s
+drain: 6s
+listen: nowhere
+auth-file: `+authFile+`
+tools:
+  - {name: x, exec: [no-such-program-here], timeout: 5}
+  - {mcp: {name: m, command: [no-such-program-here], args: [x]}}
+provisioners:
+  - {name: P, kind: exec, for: ["*"], command: [issue], endpiont: "https://x"}
+  - {name: p, kind: exec, for: 1, command: [/x]}
+  - {name: p, kind: static, for: ["*"]}
+`)
+	o := cli(t, "config", "check", file)
+	rest := o.stdout
+	for _, want := range []string{
+		file + `:2:1: drain: the key is also in line 1: remove one of them`,
+		file + `:3:9: listen nowhere: give HOST:PORT`,
+		file + `:6:5: tools[0] (x): exec: `,
+		file + `:6:45: tools[0] (x): unknown key "timeout"; did you mean "limits.timeout_ms"?`,
+		file + `:7:11: tools[1] (m).mcp: `,
+		file + `:7:54: tools[1] (m).mcp: unknown key "args"; did you mean "command"?`,
+		file + `:9:5: provisioners[0]: unknown key "endpiont"`,
+		file + `:9:12: provisioners[0].name: want a name`,
+		file + `:9:48: provisioners[0].command: the program needs its absolute path`,
+		file + `:10:32: provisioners[1].for: want a list of texts`,
+		file + `:11:5: provisioners[2].file: kind static needs it`,
+		file + `:11:5: provisioners[2].endpoint: kind static needs it`,
+		file + `:11:12: provisioners[2].name: provisioners[1] has it already`,
+		authFile + `:2:27: principals[0].roles[0]: unknown role "clinet"`,
+		authFile + `:2:45: principals[0].tokens[0]: want sha256: and 64 hex digits`,
+	} {
+		_, after, ok := strings.Cut(rest, want)
+		if !ok {
+			t.Errorf("no %q, or not in its place, in\n%s", want, o.stdout)
+			continue
+		}
+		rest = after
+	}
+	if n := strings.Count(o.stdout, "\n"); n != 15 || o.code != exitUsage {
+		t.Errorf("%d lines and exit code %d, want 15 and 2:\n%s", n, o.code, o.stdout)
+	}
+}
+
 // Mistakes in addresses and the path have their position in the file.
 func TestConfigCheckHasThePositionOfAddresses(t *testing.T) {
 	dir := t.TempDir()
@@ -108,8 +155,14 @@ func TestConfigCheckOfAFileWithoutMistakes(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "arcp.yaml"), "token: [alice=secret]\ndrain: 5s\ntools:\n  - {name: x, exec: [sh]}\nworkflows:\n  - {name: f, steps: {a: {tool: x}}}\n")
 	wantOutcome(t, "text", cli(t, "config", "check", file), exitOK, "ok: 4 settings, 2 tools\n", "")
+	wantOutcome(t, "a short token", cli(t, "config", "check", file), exitOK, "",
+		"warning: "+file+":1:8: token: a token of alice has fewer than 16 characters and can be guessed; `arcp token new` makes one")
+	long := write(t, filepath.Join(dir, "long.yaml"), "token: [alice=sixteencharacter]\n")
+	if o := cli(t, "config", "check", long); o.code != exitOK || o.stderr != "" {
+		t.Errorf("a token of 16 characters: %v, want no warning", o)
+	}
 	o := cli(t, "config", "check", "--config", file, "-o", "json")
-	if o.code != exitOK || o.stdout != "[]\n" || o.stderr != "" {
+	if o.code != exitOK || o.stdout != "[]\n" {
 		t.Errorf("%v, want an empty list", o)
 	}
 	o = cli(t, "config", "check", write(t, filepath.Join(dir, "no-auth.yaml"), "drain: 5s\n"))

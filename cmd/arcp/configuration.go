@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -76,38 +77,46 @@ func checkArtifactStorage(v *settings.Values) error {
 }
 
 // provisionerError is an error of credential.ParseConfigs about one entry: index, key and text.
-var provisionerError = regexp.MustCompile(`^provisioners\[\d+\](?:\.([a-z_-]+))?: (.*)$`)
+var provisionerError = regexp.MustCompile(`^provisioners\[(\d+)\](?:\.([a-z_-]+))?: (.*)$`)
 
 // checkProvisioners checks the setting provisioners, and opens its files.
 func checkProvisioners(v *settings.Values) error {
 	raw := v.Block("provisioners")
-	items, _ := raw.([]any)
+	_, err := credential.ParseConfigs(raw)
+	found := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		found = joined.Unwrap()
+	}
 	var mistakes []error
-	for i, item := range items {
-		list, err := credential.ParseConfigs([]any{item})
-		if err == nil {
-			_, err = list[0].Open()
-		}
+	for _, err := range found {
 		if err != nil {
-			mistakes = append(mistakes, provisionerMistake(v, i, err))
+			mistakes = append(mistakes, provisionerMistake(v, err))
 		}
 	}
-	if _, err := credential.ParseConfigs(raw); err != nil && len(mistakes) == 0 { // about the list
-		mistakes = append(mistakes, v.MistakeIn("provisioners", fmt.Errorf("%s: %w", v.Where("provisioners"), err)))
+	items, _ := raw.([]any)
+	for i, item := range items {
+		list, err := credential.ParseConfigs([]any{item})
+		if err != nil {
+			continue // it is among the mistakes
+		}
+		if _, err = list[0].Open(); err != nil {
+			mistakes = append(mistakes, v.Mistake(settings.Position{Path: []string{"provisioners", strconv.Itoa(i)}}, oneLine(err.Error())))
+		}
 	}
 	return settings.Join(mistakes...)
 }
 
-// provisionerMistake returns the error of an entry at the position of the key that the error names.
-func provisionerMistake(v *settings.Values, index int, err error) settings.Mistake {
-	at := settings.Position{Path: []string{"provisioners", fmt.Sprint(index)}}
-	text := strings.Join(strings.Fields(err.Error()), " ")
+// provisionerMistake returns an error of credential.ParseConfigs at the position of the key that it names.
+func provisionerMistake(v *settings.Values, err error) settings.Mistake {
+	at := settings.Position{Path: []string{"provisioners"}}
+	text := oneLine(err.Error())
 	if parts := provisionerError.FindStringSubmatch(text); parts != nil {
-		if text = parts[2]; parts[1] != "" {
-			at.Path = append(at.Path, parts[1])
+		at.Path = append(at.Path, parts[1])
+		if text = parts[3]; parts[2] != "" {
+			at.Path = append(at.Path, parts[2])
 		}
 	}
-	return v.Mistake(at, text)
+	return v.Mistake(at, strings.TrimPrefix(text, "provisioners: "))
 }
 
 // mistakesOf returns the mistakes in an error of newConfiguration; nil for another error.

@@ -138,7 +138,7 @@ func (d *demonstration) begin(ctx context.Context) (string, error) {
 func (d *demonstration) start(ctx context.Context) error {
 	server, err := startChild(ctx, childOptions{
 		args: []string{"--demo", "--data", d.data, "--log-level", "warn", "--log-format", "console"},
-		env:  []string{"ARCP_TOKEN=demo=" + d.token.Reveal()},
+		env:  []string{"ARCP_SERVER_TOKEN=demo=" + d.token.Reveal()},
 	})
 	d.server = server
 	if err == nil {

@@ -2,10 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,7 +41,7 @@ func newDev(a *app) *cobra.Command {
 		Example: "  arcp dev\n  arcp invoke demo.echo '{\"hello\":\"world\"}'",
 		Args:    noArgs,
 	}
-	settings.AddFlags(cmd.Flags())
+	settings.AddFlags(cmd.Flags(), devDefaults(""))
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		d := &dev{load: func(token auth.Secret) (*settings.Values, error) {
 			return a.settings(cmd.Flags(), devDefaults(token))
@@ -47,7 +49,52 @@ func newDev(a *app) *cobra.Command {
 		defer d.removeToken()
 		return a.serve(cmd.Context(), d.settings, d)
 	})
+	cmd.AddCommand(newDevToken(a))
 	return cmd
+}
+
+func newDevToken(a *app) *cobra.Command {
+	var address string
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Print the token of the running `arcp dev` of this user",
+		Long: "Prints the token of the running `arcp dev` of this user, for programs other than arcp.\n" +
+			"The commands of arcp find the token by themselves.",
+		Example: "  export ARCP_TOKEN=$(arcp dev token)",
+		Args:    noArgs,
+	}
+	cmd.Flags().StringVar(&address, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
+	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
+		address = cmp.Or(address, a.env("ARCP_URL"), defaultURL)
+		token, err := runningDevToken(cmd.Context(), address)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(a.stdout, token)
+		return err
+	})
+	return cmd
+}
+
+// runningDevToken returns the token of the `arcp dev` of this user that listens at a URL. The file of a server that was
+// killed is still there, so it connects first.
+func runningDevToken(ctx context.Context, address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Port() == "" || !loopbackHost(u.Hostname()) {
+		return "", usagef("--url %s: give the URL of an `arcp dev` on this machine, for example %s", address, defaultURL)
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return "", &exitError{exitUnreachable, fmt.Errorf("no runtime answers at %s: %w; `arcp dev` starts one", address, netCause(err))}
+	}
+	_ = conn.Close() // nothing was sent
+	token := tokenOfDev(u)
+	if token == "" {
+		return "", failf("the runtime at %s has no token of `arcp dev` of this user: it is of another user, or has tokens of its own; use one of them", address)
+	}
+	return token, nil
 }
 
 // dev adds a token to a server.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/auth"
 )
 
 const (
@@ -32,6 +33,7 @@ type checkStatus string
 const (
 	statusOK        checkStatus = "ok"
 	statusProblem   checkStatus = "problem"
+	statusWarning   checkStatus = "warning"  // not a problem for the exit code
 	statusUnchecked checkStatus = "not seen" // the message names the requirement
 	needsAdmin                  = "needs the role admin"
 )
@@ -68,11 +70,11 @@ func newDoctor(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check a runtime for problems that need an operator",
 		Long: "Checks that a runtime answers, accepts jobs and stores artifacts, and finds problems that\n" +
-			"it cannot solve:\n" +
-			"credentials that are not revoked, leased resources whose clean-up fails, MCP servers that\n" +
-			"do not answer, and jobs that wait for a worker that is not connected. Each finding is a line with the remedy. A check that needs the role\n" +
-			"admin or the admin listener is reported as not seen, which is not a problem. The exit\n" +
-			"code is 0 without problems, otherwise 1.",
+			"it cannot solve: credentials that are not revoked, leased resources whose clean-up fails,\n" +
+			"MCP servers that do not answer, and jobs that wait for a worker that is not connected.\n" +
+			"Each finding is a line with the remedy. A short token is a warning. A check that needs\n" +
+			"the role admin or the admin listener is reported as not seen. The exit code is 1 with a\n" +
+			"problem, otherwise 0.",
 		Args: noArgs,
 	}
 	t := addTargetWith(cmd, addDocumentOutput(cmd))
@@ -132,6 +134,9 @@ func (d *diagnosis) session(ctx context.Context, a *app, tg *target) {
 	defer closeSession(c)
 	rt := c.Session().Runtime
 	d.add("runtime", statusOK, "", "%s %s answers at %s; this is arcp %s", rt.Kind, rt.Version, tg.url, thisBuild().Version)
+	if tg.token != "" && isShortToken(auth.Secret(tg.token)) {
+		d.add("token", statusWarning, "`arcp token new` makes one", "your token has fewer than %d characters and can be guessed", minToken)
+	}
 	self, err := ask[caller](ctx, c, "tools.policy", map[string]int{"limit": 1})
 	switch {
 	case isCode(err, arcp.CodePermissionDenied):

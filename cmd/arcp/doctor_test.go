@@ -33,6 +33,7 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 		t.Helper()
 		return cli(t, append([]string{"doctor", "--url", p.url, "--token", token}, more...)...)
 	}
+	wantOutcome(t, "a short token", as("root"), exitOK, "token        warning   your token has fewer than 16 characters and can be guessed; `arcp token new` makes one", "")
 	o := as("root", "--admin", p.admin)
 	wantOutcome(t, "no problem", o, exitOK, "ok", "")
 	for _, want := range []string{"accepts jobs of root with the roles client, admin",

@@ -55,19 +55,22 @@ func newEnvironment() *cobra.Command {
 
   ARCP_CONTEXT   context with the URL and the token, as --context
   ARCP_URL       URL of the runtime, as --url
-  ARCP_TOKEN     bearer token, as --token
+  ARCP_TOKEN     bearer token, as --token: the token alone, without a name
   ARCP_DIALECT   dialect that the command speaks, as --dialect
   ARCP_CA_FILE   file with certificates of authorities that are trusted for wss://, as --ca-file
   SSL_CERT_FILE  the same file, in place of the certificates of the system; not on macOS and Windows
 
 Environment variables of ` + "`arcp serve` and `arcp dev`" + `:
 
-  ARCP_CONFIG    configuration file, as --config
-  ARCP_SETTING   value of a setting: the name of its flag in upper case, with _ for -,
-                 for example ARCP_MAX_FRAME for --max-frame. A flag takes precedence over
-                 the variable, and the variable over the configuration file.
-                 ` + "`arcp config print`" + ` shows each setting and its source.
-  OTEL_…         export of spans with OpenTelemetry, for example OTEL_EXPORTER_OTLP_ENDPOINT
+  ARCP_CONFIG        configuration file, as --config
+  ARCP_SERVER_TOKEN  tokens that the server accepts: NAME=TOKEN,…, as --token. An ARCP_TOKEN
+                     with a = in it is read in the same way if ARCP_SERVER_TOKEN is not set;
+                     that was its name in earlier versions.
+  ARCP_SETTING       value of another setting: the name of its flag in upper case, with _ for -,
+                     for example ARCP_MAX_FRAME for --max-frame. A flag takes precedence over
+                     the variable, and the variable over the configuration file.
+                     ` + "`arcp config print`" + ` shows each setting and its source.
+  OTEL_…             export of spans with OpenTelemetry, for example OTEL_EXPORTER_OTLP_ENDPOINT
 
 Environment variables of output:
 

@@ -32,8 +32,8 @@ func newJobsList(a *app) *cobra.Command {
 	jl := &jobList{stderr: a.stderr}
 	l := &list[arcp.JobEntry]{
 		short: "List your jobs, the newest first",
-		long: "Lists your jobs, the newest first. DURATION is the time from the submit of a job to its end, or\n" +
-			"to now. Calls of the tools of the runtime itself are listed if --tool names the tool.",
+		long: "Lists your jobs, the newest first. DURATION is the time from the start of a job to its end, or to\n" +
+			"now; it is empty for a job that has not started. Calls of the tools of the runtime itself are listed if --tool names the tool.",
 		limit: 50,
 		fetch: jl.fetch,
 		columns: []column[arcp.JobEntry]{
@@ -68,16 +68,19 @@ func newJobsList(a *app) *cobra.Command {
 	return cmd
 }
 
-// jobDuration returns the time from the submit of a job to its end, or to now. "-" is an end at an unknown
-// time.
+// jobDuration returns the time from the start of a job to its end, or to now. It is empty for a job that has not
+// started, and "-" if a time is unknown.
 func jobDuration(j *arcp.JobEntry) string {
+	ended := arcp.JobState(j.Status).Terminal()
 	switch {
-	case !j.EndedAt.IsZero():
-		return durationText(j.EndedAt.Sub(j.CreatedAt))
-	case arcp.JobState(j.Status).Terminal():
+	case j.StartedAt.IsZero() && !ended && (j.Status == string(arcp.StateAccepted) || j.Status == string(arcp.StateQueued)):
+		return ""
+	case j.StartedAt.IsZero(), ended && j.EndedAt.IsZero():
 		return "-"
+	case ended:
+		return durationText(j.EndedAt.Sub(j.StartedAt))
 	}
-	return durationText(time.Since(j.CreatedAt))
+	return durationText(time.Since(j.StartedAt))
 }
 
 // durationText returns a duration: milliseconds below a second, tenths below ten seconds, and otherwise as age.

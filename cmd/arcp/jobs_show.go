@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,8 +155,11 @@ func printJob(a *app, j *arcp.JobView, events []arcp.Envelope) error {
 
 func timeFacts(j *arcp.JobView, fact func(name string, value any)) {
 	fact("created", clock(j.CreatedAt))
+	if !j.StartedAt.IsZero() {
+		fact("started", clock(j.StartedAt))
+	}
 	if !j.EndedAt.IsZero() {
-		fact("ended", fmt.Sprintf("%s, after %s", clock(j.EndedAt), j.EndedAt.Sub(j.CreatedAt).Round(time.Millisecond)))
+		fact("ended", fmt.Sprintf("%s, after %s", clock(j.EndedAt), j.EndedAt.Sub(cmp.Or(j.StartedAt, j.CreatedAt)).Round(time.Millisecond)))
 	}
 	if w := j.Waiting; w != nil {
 		fact("waits", fmt.Sprintf("%s (%s, since %s)", w.Message, w.Reason, clock(w.Since)))

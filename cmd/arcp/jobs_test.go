@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -206,4 +207,33 @@ func TestArgumentsThatAreNotComplete(t *testing.T) {
 			t.Errorf("%+v: arguments %s, error %v, want %s", c.view, raw, err, c.error)
 		}
 	}
+}
+
+// DURATION counts from the start of a job.
+func TestJobDuration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		created := time.Now()
+		time.Sleep(time.Hour)
+		started := time.Now()
+		time.Sleep(3 * time.Second)
+		ended := time.Now()
+		time.Sleep(2 * time.Second)
+		for _, c := range []struct {
+			why, want string
+			job       arcp.JobEntry
+		}{
+			{"it has not started", "", arcp.JobEntry{Status: "queued"}},
+			{"the draft dialect has no start", "-", arcp.JobEntry{Status: "running"}},
+			{"it runs", "5.0s", arcp.JobEntry{Status: "running", StartedAt: started}},
+			{"it waits for another attempt", "5.0s", arcp.JobEntry{Status: "queued", StartedAt: started}},
+			{"it has ended", "3.0s", arcp.JobEntry{Status: "completed", StartedAt: started, EndedAt: ended}},
+			{"it was cancelled in the queue", "-", arcp.JobEntry{Status: "cancelled", EndedAt: ended}},
+			{"its end is unknown", "-", arcp.JobEntry{Status: "failed", StartedAt: started}},
+		} {
+			c.job.CreatedAt = created
+			if got := jobDuration(&c.job); got != c.want {
+				t.Errorf("%s: %q, want %q", c.why, got, c.want)
+			}
+		}
+	})
 }

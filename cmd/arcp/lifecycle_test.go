@@ -277,11 +277,15 @@ func TestDevCreatesATokenOnce(t *testing.T) {
 	p, token := startDev()
 	wantOutcome(t, "a client without a token", cli(t, "invoke", "demo.echo", "--url", p.url), exitOK, "{}\n", "")
 	wantOutcome(t, "a client with the token", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", token), exitOK, "{}\n", "")
+	wantOutcome(t, "the command that prints the token", cli(t, "dev", "token", "--url", p.url), exitOK, token+"\n", "")
 	file := filepath.Join(data, devTokenFile)
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || readFile(t, file) != token+"\n" {
 		t.Errorf("%s = %v, %v, want the token with mode 0600", file, info, err)
 	}
 	known := knownFile(t, p.url)
+	if info, err := os.Stat(known); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s = %v, %v, want the mode 0600", known, info, err)
+	}
 	p.signal(syscall.SIGINT)
 	if code := p.wait(); code != exitOK {
 		t.Errorf("exit code = %d, want 0", code)
@@ -294,6 +298,10 @@ func TestDevCreatesATokenOnce(t *testing.T) {
 		t.Errorf("token after a restart = %s, want %s", again, token)
 	}
 	p.signal(syscall.SIGKILL)
+	p.wait()
+	knownFile(t, p.url) // a killed server leaves it
+	wantOutcome(t, "after the server was killed", cli(t, "dev", "token", "--url", p.url), exitUnreachable, "", "`arcp dev` starts one")
+	wantOutcome(t, "another machine", cli(t, "dev", "token", "--url", "wss://arcp.example.com/arcp"), exitUsage, "", "on this machine")
 }
 
 func knownFile(t *testing.T, url string) string {
@@ -338,6 +346,7 @@ func TestDevWithToken(t *testing.T) {
 	t.Parallel()
 	p := listening(start(t, nil, "dev", "--data", ":memory:", "--token", "me=mine", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
 	wantOutcome(t, "the user's token", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "mine"), exitOK, "", "")
+	wantOutcome(t, "no token to print", cli(t, "dev", "token", "--url", p.url), exitFailed, "", "has tokens of its own")
 	if strings.Contains(p.errs.String(), "mine") || devToken1.MatchString(p.errs.String()) {
 		t.Errorf("the banner shows a token: %s", p.errs)
 	}
@@ -555,4 +564,7 @@ func TestClientTokenInTheEnvironment(t *testing.T) {
 	until(t, "the token of dev is printed", func() bool { return strings.Contains(p.errs.String(), "token      dev_") })
 	p = listening(start(t, []string{"ARCP_TOKEN=alice=secret"}, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", ":memory:", "--demo"))
 	wantOutcome(t, "a server's token", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "secret"), exitOK, "", "")
+	p = listening(start(t, []string{"ARCP_TOKEN=of=a-client", "ARCP_SERVER_TOKEN=alice=new"}, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", ":memory:", "--demo"))
+	wantOutcome(t, "a token of the new variable", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "new"), exitOK, "", "")
+	wantOutcome(t, "a token of a client", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "a-client"), exitAuth, "", "")
 }

@@ -16,7 +16,7 @@ import (
 func TestKeepAliveIsOnWithoutHeartbeats(t *testing.T) {
 	for heartbeat, want := range map[string]int{"0": 1, "30s": 0} {
 		flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-		settings.AddFlags(flags)
+		settings.AddFlags(flags, nil)
 		if err := flags.Parse([]string{"--heartbeat", heartbeat}); err != nil {
 			t.Fatal(err)
 		}

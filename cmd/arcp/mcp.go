@@ -155,9 +155,6 @@ func (mf *mcpFlags) listen(ctx context.Context) (net.Listener, mcpserve.Access, 
 	return ln, access, nil
 }
 
-// minToken is the smallest length of a token in bytes.
-const minToken = 16
-
 func readToken(name string) (string, error) {
 	if name == "" {
 		return "", nil

@@ -29,7 +29,7 @@ func TestMaxData(t *testing.T) {
 		"memory, by default": {[]string{"--data", ":memory:"}, quarterOfMemory(), ""},
 	} {
 		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-		settings.AddFlags(flags)
+		settings.AddFlags(flags, nil)
 		if err := flags.Parse(c.args); err != nil {
 			t.Fatal(err)
 		}

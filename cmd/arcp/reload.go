@@ -29,6 +29,7 @@ func (s *server) reload() {
 	}
 	s.values = s.values.With(next, reloaded)
 	setLogLevel(s.values)
+	s.warnAboutTokens(s.values)
 	s.auth.Reload(cfg.auth)
 	authFile, certificate := !bytes.Equal(cfg.authDigest, s.config.authDigest), s.replaceCertificate(cfg)
 	s.config = cfg

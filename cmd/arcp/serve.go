@@ -45,7 +45,7 @@ func newServe(a *app) *cobra.Command {
 			"listening ws://HOST:PORT/PATH admin http://HOST:PORT",
 		Args: noArgs,
 	}
-	settings.AddFlags(cmd.Flags())
+	settings.AddFlags(cmd.Flags(), serveDefaults())
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		load := func() (*settings.Values, error) { return a.settings(cmd.Flags(), serveDefaults()) }
 		return a.serve(cmd.Context(), load, nil)
@@ -169,6 +169,7 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	s.rt.Store(rt)
+	s.warnAboutTokens(s.values)
 	if w := descriptorsWarning(s.values); w != "" {
 		s.log.Warn().Msg(w)
 	}
@@ -202,6 +203,12 @@ func (s *server) configure() (err error) {
 		s.cert.current.Store(cfg.cert)
 	}
 	return s.ends.checkAuth(s.auth)
+}
+
+func (s *server) warnAboutTokens(v *settings.Values) {
+	for _, w := range shortTokens(v) {
+		s.log.Warn().Msg(w)
+	}
 }
 
 func (s *server) open(ctx context.Context) (err error) {

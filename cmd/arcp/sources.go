@@ -48,6 +48,12 @@ func loadTools(v *settings.Values, log zerolog.Logger) (*toolConfig, error) {
 		case e.MCP != nil:
 			server := mcpConfig(e.MCP)
 			c.servers = append(c.servers, server)
+			if e.Partial { // the other members are checked
+				server = mcp.Config{Name: "unnamed", Prefix: "unnamed.", Command: server.Command, URL: server.URL}
+				if server.URL != "" {
+					server.HeadersFile = e.MCP.HeadersFile
+				}
+			}
 			key, err = "mcp", checkMCP(server)
 		default:
 			w := e.Worker

@@ -55,6 +55,9 @@ func newTokenHash(a *app) *cobra.Command {
 			if token == "" || err == bufio.ErrBufferFull {
 				return usagef("standard input has no token in its first line: give one of at most %d bytes", maxTokenLine-1)
 			}
+			if isShortToken(auth.Secret(token)) {
+				fmt.Fprintf(a.stderr, "warning: the token has fewer than %d characters and can be guessed; `arcp token new` makes one\n", minToken)
+			}
 			_, err = fmt.Fprintln(a.stdout, tokenHash(auth.Secret(token)))
 			return err
 		}),

@@ -131,7 +131,7 @@ func approvalWord(policy arcp.Raw) string {
 }
 
 func newToolsDescribe(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "describe TOOL", Short: "Describe a tool, name or name@version", Args: argsBetween(1, 1)}
+	cmd := &cobra.Command{Use: "describe TOOL", Aliases: []string{"show"}, Short: "Describe a tool, name or name@version", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeTools(a, t)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
@@ -165,7 +165,10 @@ func printDescription(w io.Writer, d *arcp.ToolView) error {
 		fact("interruptible", d.Interruptible)
 		fact("reads streams", d.ReadsStreams)
 		l := &d.Limits
-		fact("timeout", orNone(l.TimeoutMS, func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }))
+		fact("timeout", orNone(l.TimeoutMS, milliseconds))
+		if d.Source == sourceWorker {
+			fact("start timeout", startTimeoutOf(l))
+		}
 		fact("request", orNone(l.MaxRequestBytes, withUnit(" bytes")))
 		fact("response", orNone(l.MaxResponseBytes, withUnit(" bytes")))
 		fact("at once", orNone(l.Concurrency, withUnit("")))
@@ -173,6 +176,16 @@ func printDescription(w io.Writer, d *arcp.ToolView) error {
 		fact("input", compact(d.InputSchema))
 		fact("output", compact(d.OutputSchema))
 	})
+}
+
+func milliseconds(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
+
+// startTimeoutOf returns how long a job waits for a connected worker.
+func startTimeoutOf(l *arcp.ToolLimits) string {
+	if l.StartTimeoutMS == nil {
+		return "the setting start-timeout of the server"
+	}
+	return milliseconds(*l.StartTimeoutMS)
 }
 
 // attemptsOf returns the number of attempts of a retry policy; 0 without a policy.

@@ -105,6 +105,26 @@ func TestServeRefusesUnsafeSettings(t *testing.T) {
 	}
 }
 
+// The help of a command has the defaults that the command uses.
+func TestHelpHasTheDefaultsOfTheCommand(t *testing.T) {
+	for _, line := range []string{"--demo", "--log-format", "--drain", "--data"} {
+		find := func(command string) string {
+			for l := range strings.Lines(cli(t, command, "--help").stdout) {
+				if strings.HasPrefix(strings.TrimSpace(l), line+" ") {
+					return l
+				}
+			}
+			t.Fatalf("%s --help has no %s", command, line)
+			return ""
+		}
+		if dev, serve := find("dev"), find("serve"); dev == serve {
+			t.Errorf("dev and serve have the same help: %s", dev)
+		}
+	}
+	wantOutcome(t, "dev", cli(t, "dev", "--help"), exitOK, "how long running jobs get when the server stops (default 5s)", "")
+	wantOutcome(t, "serve", cli(t, "serve", "--help"), exitOK, "how long running jobs get when the server stops (default 30s)", "")
+}
+
 // A failure outside of the command is one line too, and changes nothing.
 func TestServeFailureIsOneLine(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
@@ -229,6 +249,7 @@ func TestHelp(t *testing.T) {
 		t.Errorf("other commands and topics:\n%s", additional)
 	}
 	wantOutcome(t, "exit codes", cli(t, "help", "exit-codes"), exitOK, "  130  interrupted", "")
+	wantOutcome(t, "the server's tokens", cli(t, "help", "environment"), exitOK, "  ARCP_SERVER_TOKEN  tokens that the server accepts", "")
 	wantOutcome(t, "variables", cli(t, "help", "environment"), exitOK, "  ARCP_TOKEN     bearer token", "")
 	if got, want := cli(t, "--version").stdout, cli(t, "version").stdout; got != want || got == "" {
 		t.Errorf("--version prints %q, version prints %q", got, want)

@@ -42,9 +42,23 @@ const nameHelp = "want a name of at most 64 lower-case letters, digits, dots, da
 
 func validName(s string) bool { return namePattern.MatchString(s) }
 
+// configError is a mistake in the value of a key. An empty key is the entry.
+type configError struct {
+	key, text string
+	missing   bool // the entry does not have the key
+}
+
+// Error returns the key, which a dot precedes, and the text.
+func (e configError) Error() string {
+	if e.key == "" {
+		return ": " + e.text
+	}
+	return "." + e.key + ": " + e.text
+}
+
 // ParseConfigs reads the decoded YAML value of provisioners: a list of mappings, with dashes
 // or underscores in the keys. An unknown key is an error, which names its path and the remedy.
-// No error repeats a value.
+// The error joins every mistake. No error repeats a value.
 func ParseConfigs(raw any) ([]Config, error) {
 	if raw == nil || raw == "" {
 		return nil, nil
@@ -53,19 +67,55 @@ func ParseConfigs(raw any) ([]Config, error) {
 	if !ok {
 		return nil, errors.New("provisioners: want a list of mappings: - name: …")
 	}
+	if len(items) > maxSources {
+		return nil, tooMany(len(items))
+	}
 	list := make([]Config, len(items))
+	var all []error
+	first := make(map[string]int)
 	for i, item := range items {
-		if err := list[i].parse(item); err != nil {
-			return nil, fmt.Errorf("provisioners[%d]%w", i, err)
+		c := &list[i]
+		found := c.parse(item)
+		if _, ok := item.(map[string]any); ok {
+			found = append(found, c.mistakesBeside(found)...)
+			if k, ok := first[c.Name]; ok && c.Name != "" {
+				found = append(found, takenName(k))
+			} else {
+				first[c.Name] = i
+			}
+		}
+		for _, err := range found {
+			all = append(all, fmt.Errorf("provisioners[%d]%w", i, err))
 		}
 	}
-	return list, ValidateConfigs(list)
+	if len(all) > 0 {
+		return nil, errors.Join(all...)
+	}
+	return list, nil
 }
 
-func (c *Config) parse(item any) error {
+func tooMany(n int) error {
+	return fmt.Errorf("provisioners: %d of them: at most %d are supported", n, maxSources)
+}
+
+// takenName is the mistake of an entry with the name of entry k.
+func takenName(k int) configError {
+	return configError{key: "name", text: fmt.Sprintf("provisioners[%d] has it already: choose another", k)}
+}
+
+// mistakesBeside returns the mistakes in the values that parse could read. found are the mistakes of parse. A key that
+// is missing may be an unknown one.
+func (c *Config) mistakesBeside(found []configError) []configError {
+	unknown := slices.ContainsFunc(found, func(e configError) bool { return e.key == "" })
+	return slices.DeleteFunc(c.mistakes(), func(m configError) bool {
+		return m.missing && unknown || slices.ContainsFunc(found, func(e configError) bool { return e.key != "" && strings.ReplaceAll(e.key, "-", "_") == m.key })
+	})
+}
+
+func (c *Config) parse(item any) (found []configError) {
 	m, ok := item.(map[string]any)
 	if !ok {
-		return errors.New(": want a mapping with name, kind and for")
+		return []configError{{text: "want a mapping with name, kind and for"}}
 	}
 	texts := map[string]*string{"name": &c.Name, "kind": &c.Kind, "file": &c.File, "url": &c.URL, "token_file": &c.TokenFile,
 		"endpoint": &c.Endpoint, "profile": &c.Profile}
@@ -74,7 +124,8 @@ func (c *Config) parse(item any) error {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		name := strings.ReplaceAll(key, "-", "_")
 		if seen[name] {
-			return fmt.Errorf(".%s: it is there twice: remove one", key)
+			found = append(found, configError{key: key, text: "it is there twice: remove one"})
+			continue
 		}
 		seen[name] = true
 		ok, want := false, "want a text: put it in quotes"
@@ -84,15 +135,16 @@ func (c *Config) parse(item any) error {
 			*dst, ok = stringList(m[key])
 			want = "want a list of texts: [...]"
 		} else {
-			known := slices.Concat(slices.Collect(maps.Keys(texts)), slices.Collect(maps.Keys(lists)))
-			slices.Sort(known)
-			return fmt.Errorf(": unknown key %.40q: want one of %s", key, strings.Join(known, ", "))
+			known := slices.Sorted(maps.Keys(texts))
+			known = slices.Sorted(slices.Values(slices.AppendSeq(known, maps.Keys(lists))))
+			found = append(found, configError{text: fmt.Sprintf("unknown key %.40q: want one of %s", key, strings.Join(known, ", "))})
+			continue
 		}
 		if !ok {
-			return fmt.Errorf(".%s: %s", key, want)
+			found = append(found, configError{key: key, text: want})
 		}
 	}
-	return nil
+	return found
 }
 
 func stringList(v any) ([]string, bool) {
@@ -108,7 +160,7 @@ func stringList(v any) ([]string, bool) {
 // ValidateConfigs checks a list of provisioners.
 func ValidateConfigs(list []Config) error {
 	if len(list) > maxSources {
-		return fmt.Errorf("provisioners: %d of them: at most %d are supported", len(list), maxSources)
+		return tooMany(len(list))
 	}
 	first := make(map[string]int)
 	for i := range list {
@@ -117,51 +169,62 @@ func ValidateConfigs(list []Config) error {
 			return fmt.Errorf("provisioners[%d]%w", i, err)
 		}
 		if k, ok := first[c.Name]; ok {
-			return fmt.Errorf("provisioners[%d].name: provisioners[%d] has it already: choose another", i, k)
+			return fmt.Errorf("provisioners[%d]%w", i, takenName(k))
 		}
 		first[c.Name] = i
 	}
 	return nil
 }
 
-// Validate returns an error that begins with the invalid key and ends with the remedy.
+// Validate returns the first mistake, which begins with the invalid key and ends with the remedy.
 func (c *Config) Validate() error {
+	if found := c.mistakes(); len(found) > 0 {
+		return found[0]
+	}
+	return nil
+}
+
+// mistakes returns every mistake in the values.
+func (c *Config) mistakes() (found []configError) {
+	add := func(missing bool, key, text string) { found = append(found, configError{key, text, missing}) }
 	if !validName(c.Name) {
-		return errors.New(".name: " + nameHelp)
+		add(c.Name == "", "name", nameHelp)
 	}
 	if len(c.For) == 0 {
-		return errors.New(`.for: name the tools whose jobs get credentials; ["*"] is all of them`)
+		add(true, "for", `name the tools whose jobs get credentials; ["*"] is all of them`)
 	}
 	for _, p := range c.For {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
-			return errors.New(`.for: a pattern is empty or has a bracket without its end: close it or put a \ before it`)
+			add(false, "for", `a pattern is empty or has a bracket without its end: close it or put a \ before it`)
+			break
 		}
 	}
 	own, ok := map[string][]string{KindStatic: {"file"}, KindHTTP: {"url", "token_file"}, KindExec: {"command"}}[c.Kind]
 	if !ok {
-		return errors.New(".kind: want static, http or exec")
+		add(c.Kind == "", "kind", "want static, http or exec")
+		return found
 	}
 	set := map[string]bool{"file": c.File != "", "url": c.URL != "", "token_file": c.TokenFile != "", "command": len(c.Command) > 0}
 	for _, key := range slices.Sorted(maps.Keys(set)) {
 		switch mine := slices.Contains(own, key); {
 		case mine && !set[key]:
-			return fmt.Errorf(".%s: kind %s needs it: fill it in", key, c.Kind)
+			add(true, key, fmt.Sprintf("kind %s needs it: fill it in", c.Kind))
 		case !mine && set[key]:
-			return fmt.Errorf(".%s: kind %s has no use for it: remove it", key, c.Kind)
+			add(false, key, fmt.Sprintf("kind %s has no use for it: remove it", c.Kind))
 		}
 	}
-	return c.validateKind()
+	return append(found, c.mistakesOfKind()...)
 }
 
-func (c *Config) validateKind() error {
+func (c *Config) mistakesOfKind() []configError {
 	switch {
 	case c.Kind == KindStatic && c.Endpoint == "":
-		return errors.New(".endpoint: kind static needs it: say where the credentials are good")
-	case c.Kind == KindExec && !filepath.IsAbs(c.Command[0]):
-		return errors.New(".command: the program needs its absolute path: the search path is not used")
-	case c.Kind == KindHTTP:
+		return []configError{{"endpoint", "kind static needs it: say where the credentials are good", true}}
+	case c.Kind == KindExec && len(c.Command) > 0 && !filepath.IsAbs(c.Command[0]):
+		return []configError{{key: "command", text: "the program needs its absolute path: the search path is not used"}}
+	case c.Kind == KindHTTP && c.URL != "":
 		if _, err := gatewayURL(c.URL); err != nil {
-			return fmt.Errorf(".url: %w", err)
+			return []configError{{key: "url", text: err.Error()}}
 		}
 	}
 	return nil

@@ -234,12 +234,13 @@ type Job struct {
 	Digest         string // of the canonical request
 	CreatedAt      time.Time
 
-	State    arcp.JobState
-	Attempt  uint32    // fences writes; 1 for the first attempt
-	EndedAt  time.Time // zero: not ended
-	Code     arcp.Code // of a failure
-	LastJSeq uint64    // number of its events
-	LastSeq  uint64    // OriginSeq of its last event
+	State     arcp.JobState
+	Attempt   uint32    // fences writes; 1 for the first attempt
+	StartedAt time.Time // of its first job.started; zero: none, or written by an earlier version
+	EndedAt   time.Time // zero: not ended
+	Code      arcp.Code // of a failure
+	LastJSeq  uint64    // number of its events
+	LastSeq   uint64    // OriginSeq of its last event
 }
 
 // JobQuery selects jobs of a principal. Zero fields select all jobs.

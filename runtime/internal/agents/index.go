@@ -189,6 +189,21 @@ func (ix *index) All() (list []Agent) {
 	return list
 }
 
+// AgentsOf returns the agents of the selected principals in any order, also those whose session has ended.
+func (ix *index) AgentsOf(selects func(principal string) bool) (list []Agent) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for name, p := range ix.principals {
+		if !selects(name) {
+			continue
+		}
+		for _, a := range p.agents {
+			list = append(list, a.Agent)
+		}
+	}
+	return list
+}
+
 // Events returns the last events of a principal, the newest first.
 func (ix *index) Events(principal string, n int) []Event {
 	ix.mu.Lock()

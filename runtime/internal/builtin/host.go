@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -61,8 +63,9 @@ type setStatusIn struct {
 }
 
 type hostListIn struct {
-	Limit  int    `json:"limit,omitzero" jsonschema:"description=agents of a page,minimum=1,maximum=1000"`
-	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
+	Limit    int    `json:"limit,omitzero" jsonschema:"description=agents of a page,minimum=1,maximum=1000"`
+	Cursor   string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
+	Observed bool   `json:"observed,omitzero" jsonschema:"description=also agents of the other principals that the caller may observe"`
 }
 
 type hostEventsIn struct {
@@ -84,7 +87,7 @@ func (t *hostTools) register(r *registrar) {
 	register(r, writeTool("host.register_agent", "registers an agent of the caller's session"), r.callers.withSession, t.registerAgent)
 	register(r, writeTool("host.unregister_agent", "removes an agent of the caller's session"), r.callers.find, t.unregisterAgent)
 	register(r, writeTool("host.set_status", "sets the status of an agent of the caller's session"), r.callers.find, t.setStatus)
-	register(r, readTool("host.agents", "the caller's agents, by name"), r.callers.find, t.listAgents)
+	register(r, readTool("host.agents", "the caller's agents, by name; with observed those of every principal that it may observe"), r.callers.find, t.listAgents)
 	register(r, readTool("host.events", "the latest events of the caller's agents and approvals, the newest first"),
 		r.callers.find, t.listEvents)
 	register(r, tool.Capability{
@@ -169,21 +172,56 @@ func (t *hostTools) setStatus(ctx context.Context, caller *Caller, in setStatusI
 	return a, t.agents.Refusal(ctx, err)
 }
 
+// listAgents handles host.agents. With observed the agents are sorted by principal, name and id.
 func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn) (arcp.Page[agents.Agent], error) {
 	request := paging.Request{Scope: "agents\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
-	return paging.Page(t.cursors, request, func(after string, add paging.Add[agents.Agent]) error {
-		var from agents.Agent
-		if end := strings.LastIndexByte(after, 0); end >= 0 { // ids are visible ASCII
-			from.Name, from.ID = after[:end], after[end+1:]
+	list := func() []agents.Agent { return t.agents.Store.Agents(caller.Principal) }
+	key := func(a *agents.Agent) string { return a.Name + "\x00" + a.ID }
+	if in.Observed {
+		request.Scope = "observed agents\x00" + caller.Principal
+		list = func() []agents.Agent { return t.observedAgents(caller) }
+		key = func(a *agents.Agent) string {
+			return fmt.Sprintf("%d:%s%s\x00%s", len(a.Principal), a.Principal, a.Name, a.ID)
 		}
-		for _, a := range t.agents.WithConnections(t.agents.Store.Agents(caller.Principal)) {
+	}
+	return paging.Page(t.cursors, request, func(after string, add paging.Add[agents.Agent]) error {
+		from := agentOfKey(after, in.Observed)
+		for _, a := range t.agents.WithConnections(list()) {
 			a.Running = t.workers.Running(a.Principal, a.ID)
-			if agents.Compare(a, from) > 0 && !add(a.Name+"\x00"+a.ID, len(a.Capabilities)+len(a.Metadata), &a) {
+			if comparePrincipals(a, from) > 0 && !add(key(&a), len(a.Capabilities)+len(a.Metadata), &a) {
 				break
 			}
 		}
 		return nil
 	})
+}
+
+// observedAgents returns the agents of the principals that the caller may observe, in the order of comparePrincipals.
+func (t *hostTools) observedAgents(caller *Caller) []agents.Agent {
+	list := t.agents.Store.AgentsOf(caller.Observes)
+	slices.SortFunc(list, comparePrincipals)
+	return list
+}
+
+// comparePrincipals compares agents by principal, name and id. An agent without a principal is of the same one.
+func comparePrincipals(a, b agents.Agent) int {
+	if b.Principal == "" {
+		return agents.Compare(a, b)
+	}
+	return cmp.Or(strings.Compare(a.Principal, b.Principal), agents.Compare(a, b))
+}
+
+// agentOfKey returns the principal, the name and the id in a key of listAgents.
+func agentOfKey(key string, observed bool) (a agents.Agent) {
+	if observed {
+		length, rest, _ := strings.Cut(key, ":")
+		n, _ := strconv.Atoi(length) // the cursor is authenticated
+		a.Principal, key = rest[:min(n, len(rest))], rest[min(n, len(rest)):]
+	}
+	if end := strings.LastIndexByte(key, 0); end >= 0 { // ids are visible ASCII
+		a.Name, a.ID = key[:end], key[end+1:]
+	}
+	return a
 }
 
 func (t *hostTools) listEvents(_ context.Context, caller *Caller, in hostEventsIn) (hostEventPage, error) {

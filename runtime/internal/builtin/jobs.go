@@ -60,6 +60,9 @@ func (t *jobTools) get(ctx context.Context, caller *Caller, in jobsGetIn) (v arc
 	}
 	v = arcp.JobView{JobID: j.ID, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
 		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq, ParentJobID: j.Parent}
+	if !j.StartedAt.IsZero() {
+		v.StartedAt = j.StartedAt.UTC()
+	}
 	v.ArgumentsState = arcp.ArgumentsOmitted
 	if j.Principal == caller.Principal {
 		v.Arguments, v.ArgumentsState = t.arguments(&j)

@@ -120,7 +120,8 @@ func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescri
 		InputSchema: schemaOrAny(t.InputSchema), OutputSchema: t.OutputSchema, SideEffect: string(t.SideEffect), Approval: policyText(t),
 		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, ReadsStreams: t.ReadsStreams, Source: string(t.Source),
 		Limits: arcp.ToolLimits{TimeoutMS: limit(l.Timeout.Milliseconds()), MaxRequestBytes: limit(l.MaxRequestBytes),
-			MaxResponseBytes: limit(l.MaxResponseBytes), Concurrency: limit(l.Concurrency), RatePerMin: limit(l.RatePerMin)}}
+			MaxResponseBytes: limit(l.MaxResponseBytes), Concurrency: limit(l.Concurrency), RatePerMin: limit(l.RatePerMin),
+			StartTimeoutMS: limit(l.StartTimeout.Milliseconds())}}
 	if t.Retry.MaxAttempts > 1 {
 		d.Retry, err = arcp.Marshal(t.Retry)
 	}

@@ -151,6 +151,9 @@ func (r *Reader) entry(j *store.Job, form PageForm) *arcp.JobEntry {
 	lease, _, _ := r.Engine.LeaseOf(j)
 	e := &arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: form.Status(j), Lease: lease, ParentJobID: j.Parent,
 		CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq, SessionID: j.Session}
+	if !j.StartedAt.IsZero() {
+		e.StartedAt = j.StartedAt.UTC()
+	}
 	if j.State.Terminal() {
 		e.EndedAt = j.EndedAt.UTC()
 	}

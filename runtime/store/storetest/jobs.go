@@ -26,6 +26,33 @@ func fullJob(sess arcp.SessionID) *store.Job {
 	}
 }
 
+// testFirstStartIsStored checks that the time of the first start remains after a new attempt.
+func testFirstStartIsStored(t *testing.T, open Open) { checkFirstStart(openEmpty(t, open), func() {}) }
+
+func testReopenedStoreHasFirstStart(t *testing.T, open Open) {
+	dir := t.TempDir()
+	d := at(t, open, dir)
+	checkFirstStart(d, func() { d.reopen(open, dir) })
+}
+
+func checkFirstStart(d *db, between func()) {
+	row := jobRow("job_1", "")
+	d.do(store.NewWrite(&store.SubmitJob{Row: row}))
+	if got := d.job(row.ID).StartedAt; !got.IsZero() {
+		d.Errorf("a job without an event has started at %s", got)
+	}
+	d.emit(row.ID, arcp.EventEmit)
+	first := d.events(row.ID, arcp.Log, arcp.JobStarted)
+	d.do(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1, Events: first}))
+	between()
+	d.do(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1, NewAttempt: true, Events: d.events(row.ID, arcp.JobStarted)}))
+	d.do(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 2, Events: d.events(row.ID, arcp.JobCompleted), State: arcp.StateCompleted}))
+	between()
+	if got := d.job(row.ID).StartedAt; !got.Equal(first[1].Time) {
+		d.Errorf("the job has started at %s, want %s", got, first[1].Time)
+	}
+}
+
 func testJobRowsAreStored(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
@@ -36,9 +63,10 @@ func testJobRowsAreStored(t *testing.T, open Open) {
 	}
 	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow(row.ID, s)}), store.ErrExists)
 	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", "sess_none")}), store.ErrNotFound)
-	d.do(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobStarted), State: arcp.StateRunning}))
+	start := &store.AppendEvents{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobStarted), State: arcp.StateRunning}
+	d.do(store.NewWrite(start))
 	want := *row
-	want.State, want.LastJSeq, want.LastSeq = arcp.StateRunning, 1, 1
+	want.State, want.StartedAt, want.LastJSeq, want.LastSeq = arcp.StateRunning, start.Events[0].Time, 1, 1
 	if diff := cmp.Diff(want, d.job(row.ID)); diff != "" {
 		t.Errorf("running row (-want +got):\n%s", diff)
 	}

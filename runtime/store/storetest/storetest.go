@@ -48,6 +48,8 @@ var tests = []struct {
 	{"ChunksInTheDraftDialect", false, testChunksInTheDraftDialect},
 	{"TrimDeletesTheStartOfALog", false, testTrimDeletesTheStartOfALog},
 	{"JobRowsAreStored", false, testJobRowsAreStored},
+	{"FirstStartIsStored", false, testFirstStartIsStored},
+	{"ReopenedStoreHasFirstStart", true, testReopenedStoreHasFirstStart},
 	{"EarlierAttemptIsFenced", false, testEarlierAttemptIsFenced},
 	{"EndedJobAcceptsNoEvents", false, testEndedJobAcceptsNoEvents},
 	{"OneOfManyEndsHappens", false, testOneOfManyEndsHappens},

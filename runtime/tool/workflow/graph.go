@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// compileGraph checks and compiles the steps of a workflow.
+// compileGraph checks and compiles the steps of a workflow. The error joins the first error of each step.
 func compileGraph(c *Config) (*graph, error) {
 	if n := len(c.Steps); n == 0 || n > MaxSteps {
 		return nil, fmt.Errorf("%d steps; want 1 to %d", n, MaxSteps)
@@ -22,12 +22,13 @@ func compileGraph(c *Config) (*graph, error) {
 		return nil, err
 	}
 	g := &graph{name: c.Name}
+	var failures []error
 	byName := make(map[string]*step)
 	for _, name := range names {
 		def := c.Steps[name]
 		s, err := compileStep(name, &def, byName)
 		if err != nil {
-			return nil, fmt.Errorf("step %s: %w", name, err)
+			failures = append(failures, fmt.Errorf("step %s: %w", name, err))
 		}
 		if def.Tool == "" {
 			s.call.tool = approvalName(c.Name, name) + "@" + cmp.Or(c.Version, tool.DefaultVersion)
@@ -36,7 +37,10 @@ func compileGraph(c *Config) (*graph, error) {
 		g.steps = append(g.steps, s)
 	}
 	if g.result, err = compileTemplate(c.Result, scope{steps: byName}); err != nil {
-		return nil, fmt.Errorf("result: %w", err)
+		failures = append(failures, fmt.Errorf("result: %w", err))
+	}
+	if len(failures) > 0 {
+		return nil, errors.Join(failures...)
 	}
 	return g, nil
 }
@@ -82,21 +86,22 @@ func cycle(steps map[string]Step, pending []string) []string {
 	}
 }
 
-// compileStep checks and compiles a step. byName has the steps that it may need.
+// compileStep checks and compiles a step. byName has the steps that it may need. With an error the step has its
+// ancestors, for the steps that need it.
 func compileStep(name string, def *Step, byName map[string]*step) (*step, error) {
-	if err := def.check(); err != nil {
-		return nil, err
-	}
-	retry, err := def.Retry.Complete()
-	if err != nil {
-		return nil, err
-	}
-	s := &step{name: name, parallel: cmp.Or(def.Parallel, MaxCalls), retry: retry, timeout: def.Timeout, ancestors: make(map[string]*step)}
+	s := &step{name: name, parallel: cmp.Or(def.Parallel, MaxCalls), timeout: def.Timeout, ancestors: make(map[string]*step)}
 	for _, need := range def.Needs {
 		n := byName[need]
 		s.needs = append(s.needs, n)
 		s.ancestors[need] = n
 		maps.Copy(s.ancestors, n.ancestors)
+	}
+	err := def.check()
+	if err != nil {
+		return s, err
+	}
+	if s.retry, err = def.Retry.Complete(); err != nil {
+		return s, err
 	}
 	return s, s.compile(def)
 }

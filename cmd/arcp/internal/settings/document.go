@@ -17,7 +17,8 @@ type document struct {
 	values map[string]any // decoded root
 }
 
-// readDocument reads a configuration file. The error has every mistake in the form of the file.
+// readDocument reads a configuration file. The error has every mistake in the form of the file. The document is nil
+// if it cannot be read; of repeated keys it has the first.
 func readDocument(file string) (*document, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -35,13 +36,11 @@ func readDocument(file string) (*document, error) {
 	if d.root.Kind != yaml.MappingNode {
 		return nil, d.mistake(Position{}, "want settings and values, as in listen: 127.0.0.1:7777")
 	}
-	if err := Join(d.repeatedKeys(d.root, nil)...); err != nil {
-		return nil, err
-	}
+	repeated := Join(d.repeatedKeys(d.root, nil)...)
 	if err := d.root.Decode(&d.values); err != nil {
-		return nil, d.mistake(Position{}, strings.TrimPrefix(oneLine(err), "yaml: "))
+		return nil, Join(repeated, d.mistake(Position{}, strings.TrimPrefix(oneLine(err), "yaml: ")))
 	}
-	return d, nil
+	return d, repeated
 }
 
 // syntaxMistake returns an error of the YAML parser with the line in the content of the file.
@@ -78,20 +77,24 @@ func isParserError(message string) bool {
 	return false
 }
 
-// repeatedKeys returns a mistake for each key that its mapping has twice.
+// repeatedKeys returns a mistake for each key that its mapping has twice, and removes all but the first.
 func (d *document) repeatedKeys(n *yaml.Node, path []string) (list []error) {
 	switch n.Kind {
 	case yaml.MappingNode:
 		lines := make(map[string]int)
+		var single []*yaml.Node
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i]
 			at := append(slices.Clip(path), key.Value)
 			if first, ok := lines[key.Value]; ok {
 				list = append(list, NewMistake(d.file, key.Line, key.Column, pathText(at), fmt.Sprintf("the key is also in line %d: remove one of them", first)))
+			} else {
+				single = append(single, key, n.Content[i+1])
+				lines[key.Value] = key.Line
 			}
-			lines[key.Value] = key.Line
 			list = append(list, d.repeatedKeys(n.Content[i+1], at)...)
 		}
+		n.Content = single
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
 			list = append(list, d.repeatedKeys(item, append(slices.Clip(path), strconv.Itoa(i)))...)

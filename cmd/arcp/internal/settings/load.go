@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,20 +31,25 @@ const (
 	ConfigEnv  = EnvPrefix + "CONFIG"
 )
 
-// AddFlags adds a flag for each setting, and --config. Flags of Later settings are hidden.
-func AddFlags(f *pflag.FlagSet) {
+// AddFlags adds a flag for each setting, and --config. The help shows defaults in place of those of Table. Flags of
+// Later settings are hidden.
+func AddFlags(f *pflag.FlagSet, defaults map[string]string) {
 	f.String(ConfigFlag, "", "configuration file; default ./arcp.yaml, the user's configuration directory, /etc/arcp/")
 	for i := range Table {
 		s := &Table[i]
+		def, ok := defaults[s.Name]
+		if !ok {
+			def = s.Default
+		}
 		switch s.Kind {
 		case Block:
 			continue
 		case Switch:
-			f.Bool(s.Name, s.Default == "true", s.Help)
+			f.Bool(s.Name, def == "true", s.Help)
 		case List:
 			f.StringArray(s.Name, nil, s.Help)
 		default:
-			f.Var(&flagText{s.Default, s.Kind}, s.Name, s.Help)
+			f.Var(&flagText{def, s.Kind}, s.Name, s.Help)
 		}
 		if s.Later {
 			f.Lookup(s.Name).Hidden = true
@@ -73,31 +79,32 @@ func SearchPath() []string {
 
 // layer holds the values of one source by the name of the setting.
 type layer struct {
-	name   Source
-	values map[string]any
+	name      Source
+	values    map[string]any
+	variables map[string]string // FromEnv: names of the variables
 }
 
 // Load reads all sources and parses the effective values. An error has every mistake: it is a Mistakes, and the Values
 // then have the default of each setting with a mistake, so that the caller can look for more mistakes. The Values are
 // nil only if the configuration file cannot be read.
 func Load(in Input) (*Values, error) {
-	doc, err := in.file()
-	if err != nil {
-		return nil, Join(err)
+	doc, docErr := in.file()
+	if docErr != nil && doc == nil {
+		return nil, Join(docErr)
 	}
-	fromEnv, warnings, envErr := in.env()
+	env, warnings, envErr := in.env()
 	flags, err := in.flags()
 	if err != nil {
 		return nil, Join(err)
 	}
 	v := &Values{Warnings: warnings, doc: doc}
-	failures := []error{envErr}
+	failures := []error{docErr, envErr}
 	var fromFile map[string]any
 	if doc != nil {
 		v.File, fromFile = doc.file, doc.values
 		failures = append(failures, doc.unknownKeys()...)
 	}
-	layers := []layer{{FromFlag, flags}, {FromEnv, fromEnv}, {FromFile, fromFile}}
+	layers := []layer{{name: FromFlag, values: flags}, env, {name: FromFile, values: fromFile}}
 	for i := range Table {
 		failures = append(failures, v.resolve(&Table[i], in.Defaults, layers))
 	}
@@ -114,7 +121,7 @@ func (v *Values) resolve(s *Setting, defaults map[string]string, layers []layer)
 	standard := entry
 	for _, l := range layers {
 		if r, ok := l.values[s.Name]; ok {
-			entry.raw, entry.Source = r, l.name
+			entry.raw, entry.Source, entry.variable = r, l.name, l.variables[s.Name]
 			break
 		}
 	}
@@ -166,12 +173,17 @@ func (in Input) flags() (map[string]any, error) {
 
 // env reads the variables of the settings. A likely typo of a variable is an error. Any other unknown ARCP_
 // variable is only a warning, because other programs and platforms share the environment.
-func (in Input) env() (map[string]any, []string, error) {
+func (in Input) env() (layer, []string, error) {
 	k := koanf.New(".")
+	variables := make(map[string]string)
 	var warnings []string
 	var failures []error
 	read := func(name, text string) (string, any) {
-		if s := byEnv(name); s != nil && s.Kind != Block {
+		if s := byEnv(name, text); s != nil && s.Kind != Block {
+			if name == s.OldVariable && variables[s.Name] != "" {
+				return "", nil
+			}
+			variables[s.Name] = name
 			if s.Kind == List {
 				return s.Name, splitList(text)
 			}
@@ -188,11 +200,25 @@ func (in Input) env() (map[string]any, []string, error) {
 		warnings = append(warnings, fmt.Sprintf("environment variable %s is not known and has no effect", name))
 		return "", nil
 	}
-	opt := env.Opt{Prefix: EnvPrefix, TransformFunc: read, EnvironFunc: func() []string { return in.Environ }}
+	opt := env.Opt{Prefix: EnvPrefix, TransformFunc: read, EnvironFunc: in.newFirst}
 	if err := k.Load(env.Provider(".", opt), nil); err != nil {
-		return nil, nil, err
+		return layer{}, nil, err
 	}
-	return k.All(), warnings, Join(failures...)
+	return layer{FromEnv, k.All(), variables}, warnings, Join(failures...)
+}
+
+// newFirst returns the environment with the former names of variables behind the others.
+func (in Input) newFirst() []string {
+	list := slices.Clone(in.Environ)
+	isOld := func(kv string) int {
+		name, _, _ := strings.Cut(kv, "=")
+		if slices.ContainsFunc(Table, func(s Setting) bool { return s.OldVariable == name }) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(list, func(a, b string) int { return cmp.Compare(isOld(a), isOld(b)) })
+	return list
 }
 
 func splitList(text string) []string {
@@ -209,7 +235,7 @@ func splitList(text string) []string {
 // Kubernetes, which sets variables for a service named arcp.
 func isOtherVariable(name string) bool {
 	switch name {
-	case ConfigEnv, EnvPrefix + "URL", EnvPrefix + "PORT", EnvPrefix + "DEPTH", EnvPrefix + "KEEPER", EnvPrefix + "JOB_ID":
+	case ConfigEnv, EnvPrefix + "URL", EnvPrefix + "TOKEN", EnvPrefix + "CONTEXT", EnvPrefix + "DIALECT", EnvPrefix + "CA_FILE", EnvPrefix + "PORT", EnvPrefix + "DEPTH", EnvPrefix + "KEEPER", EnvPrefix + "JOB_ID":
 		return true
 	}
 	return strings.HasPrefix(name, EnvPrefix+"SERVICE_") || strings.HasPrefix(name, EnvPrefix+"PORT_")

@@ -12,7 +12,7 @@ environment variable. The order of precedence is: flag, variable, file, default.
 | command | |
 |---|---|
 | ` + "`arcp config init [FILE]`" + ` | writes a configuration file with every setting as a comment |
-| ` + "`arcp config check [FILE]`" + ` | prints mistakes with file, line and column; exit code 2 if there is one. Run it again after correcting them: some mistakes show only then |
+| ` + "`arcp config check [FILE]`" + ` | prints every mistake with file, line and column; exit code 2 if there is one |
 | ` + "`arcp config print`" + ` | prints the values in effect and their sources; secrets are masked |
 
 ` + "`--config` or `ARCP_CONFIG`" + ` names the configuration file. Otherwise it is the first of these:
@@ -34,6 +34,9 @@ configuration file changes.
 [configuration-tools.md](configuration-tools.md#reload) says how tools change.
 
 ## Settings
+
+The variable ` + "`ARCP_TOKEN`" + ` is that of the client commands. A server reads it only if there is no
+` + "`ARCP_SERVER_TOKEN`" + ` and the value has the form NAME=TOKEN, as earlier versions had it.
 
 A duration is ` + "`10m` or `1m30s`, a size `64KiB`, `8MiB` or a number of bytes" + `. A list is repeated as a
 flag, and has commas in a variable. A block is only in the file.

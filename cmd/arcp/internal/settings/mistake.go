@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Mistake is a mistake in the configuration. It is an error for the user, with the remedy.
@@ -17,8 +18,17 @@ type Mistake struct {
 	Key     string `json:"key,omitzero"`    // path of the value, such as tools[0].limits.memory; empty: no single key
 	Message string `json:"message"`
 
-	text string // line for people
+	text string   // line for people
+	at   Position // below the value that has been read, until Values.Locate sets File, Line and Column
 }
+
+// MistakeAt returns a mistake at a place below a value. Mistakes.Add and Values.Locate complete its position.
+func MistakeAt(at Position, message string) Mistake {
+	return Mistake{Message: message, text: message, at: at}
+}
+
+// Path returns the path of a mistake below the value that has been read.
+func (m Mistake) Path() []string { return m.at.Path }
 
 // Error returns one line: the position, the key and the message.
 func (m Mistake) Error() string { return m.text }
@@ -35,8 +45,30 @@ func (list Mistakes) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// orNil returns the list sorted by position as an error; nil if the list is empty.
-func (list Mistakes) orNil() error {
+// Add appends the mistakes in err, which is about the value at a path; nil appends nothing.
+func (list *Mistakes) Add(err error, path ...string) {
+	for _, m := range mistakesIn(err) {
+		m.at.Path = append(append([]string(nil), path...), m.at.Path...)
+		*list = append(*list, m)
+	}
+}
+
+// mistakesIn returns the mistakes in err. An error that is not a Mistake becomes a Mistake without a position.
+func mistakesIn(err error) Mistakes {
+	if err == nil {
+		return nil
+	}
+	if found, ok := errors.AsType[Mistakes](err); ok {
+		return found
+	}
+	if m, ok := errors.AsType[Mistake](err); ok {
+		return Mistakes{m}
+	}
+	return Mistakes{MistakeAt(Position{}, err.Error())}
+}
+
+// OrNil returns the list sorted by position as an error; nil if the list is empty.
+func (list Mistakes) OrNil() error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -51,18 +83,9 @@ func (list Mistakes) orNil() error {
 func Join(errs ...error) error {
 	var list Mistakes
 	for _, err := range errs {
-		if err == nil {
-			continue
-		}
-		if found, ok := errors.AsType[Mistakes](err); ok {
-			list = append(list, found...)
-		} else if m, ok := errors.AsType[Mistake](err); ok {
-			list = append(list, m)
-		} else {
-			list = append(list, Mistake{Message: err.Error(), text: err.Error()})
-		}
+		list = append(list, mistakesIn(err)...)
 	}
-	return list.orNil()
+	return list.OrNil()
 }
 
 // Position is the position of a mistake in the configuration file.
@@ -75,6 +98,28 @@ type Position struct {
 // Mistake returns a mistake at a place in the configuration file.
 func (v *Values) Mistake(at Position, message string) Mistake {
 	return v.doc.mistake(at, message)
+}
+
+// Locate returns mistakes in the entries of a setting with their positions. The first step of each path is the index
+// of an entry, and where returns the name of the entry in the text.
+func (v *Values) Locate(list Mistakes, setting string, where func(index string) string) error {
+	all := make([]error, len(list))
+	for i, m := range list {
+		name := setting
+		for k, step := range m.at.Path {
+			switch {
+			case k == 0:
+				name = where(step)
+			case m.at.OnKey && k == len(m.at.Path)-1: // the text names the key
+			case strings.IndexFunc(step, unicode.IsControl) >= 0:
+				name += fmt.Sprintf(".%q", step)
+			default:
+				name += "." + step
+			}
+		}
+		all[i] = v.Mistake(Position{Path: append([]string{setting}, m.at.Path...), OnKey: m.at.OnKey, Name: name}, m.Message)
+	}
+	return Join(all...)
 }
 
 // MistakeIn returns err as a mistake in the value of a setting, at the position of the value. Where(name) at the

@@ -44,6 +44,12 @@ type Setting struct {
 	Secret  bool     // never printed
 	Reload  bool     // SIGHUP applies a change
 
+	// Variable is the name of the environment variable, if it does not follow from Name.
+	Variable string
+	// OldVariable is a former name of the variable, for a List of NAME=VALUE. Another value is not
+	// of the setting: client commands read the same variable. Variable takes precedence.
+	OldVariable string
+
 	// Later marks a setting of a future version. Only the values in Accept, which have no
 	// effect, are valid. The setting has no help and is not printed.
 	Later  bool
@@ -52,6 +58,9 @@ type Setting struct {
 
 // Env is the name of the setting's environment variable.
 func (s *Setting) Env() string {
+	if s.Variable != "" {
+		return s.Variable
+	}
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 }
 
@@ -88,7 +97,8 @@ var Table = []Setting{
 	{Name: "store", Default: "pebble", Choices: []string{"pebble", "postgres"}, Later: true, Accept: []string{"pebble"}},
 	{Name: "postgres", Secret: true, Later: true, Accept: []string{""}},
 
-	{Name: "token", Kind: List, Secret: true, Reload: true, Help: "`NAME=TOKEN`: a bearer token of principal NAME; may be repeated"},
+	{Name: "token", Kind: List, Secret: true, Reload: true, Variable: EnvPrefix + "SERVER_TOKEN", OldVariable: EnvPrefix + "TOKEN",
+		Help: "`NAME=TOKEN`: a bearer token of principal NAME; may be repeated"},
 	{Name: "auth-file", Reload: true, Help: "YAML file of principals and issuers"},
 	{Name: "tls-cert", Reload: true, Help: "PEM file with the server's certificate chain"},
 	{Name: "tls-key", Reload: true, Help: "PEM file with the certificate's key"},
@@ -177,10 +187,12 @@ func Lookup(name string) *Setting {
 	return nil
 }
 
-func byEnv(name string) *Setting {
+// byEnv returns the setting of a variable with a value, or nil.
+func byEnv(name, value string) *Setting {
 	for i := range Table {
-		if Table[i].Env() == name {
-			return &Table[i]
+		s := &Table[i]
+		if s.Env() == name || s.OldVariable == name && strings.Contains(value, "=") {
+			return s
 		}
 	}
 	return nil

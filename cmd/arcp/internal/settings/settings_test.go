@@ -27,7 +27,7 @@ type sources struct {
 func (s sources) load(t *testing.T) (*Values, error) {
 	t.Helper()
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	AddFlags(flags)
+	AddFlags(flags, nil)
 	if err := flags.Parse(s.args); err != nil {
 		t.Fatalf("parse %q: %v", s.args, err)
 	}
@@ -49,6 +49,34 @@ func (s sources) mustLoad(t *testing.T) *Values {
 		t.Fatalf("load %+v: %v", s, err)
 	}
 	return v
+}
+
+// The variable of the tokens has a former name, which client commands read, too.
+func TestFormerVariableOfTokens(t *testing.T) {
+	for _, c := range []struct {
+		env    string // separated by spaces
+		n      int
+		source string
+	}{
+		{"ARCP_SERVER_TOKEN=a=b,c=d", 2, "environment ARCP_SERVER_TOKEN"},
+		{"ARCP_TOKEN=a=b", 1, "environment ARCP_TOKEN"},
+		{"ARCP_TOKEN=of-a-client", 0, "default"},
+		{"ARCP_TOKEN=a=b ARCP_SERVER_TOKEN=a=b,c=d", 2, "environment ARCP_SERVER_TOKEN"},
+		{"ARCP_SERVER_TOKEN=a=b,c=d ARCP_TOKEN=a=b", 2, "environment ARCP_SERVER_TOKEN"},
+		{"ARCP_CONTEXT=prod ARCP_DIALECT=rfc ARCP_CA_FILE=ca.pem ARCP_URL=ws://h", 0, "default"},
+	} {
+		v := sources{env: strings.Fields(c.env)}.mustLoad(t)
+		if got := v.Secrets("token"); len(got) != c.n || !strings.Contains(string(v.AppendJSON(nil)), `"source": "`+c.source+`"`) {
+			t.Errorf("%s: %d tokens, want %d of %s", c.env, len(got), c.n, c.source)
+		}
+		if len(v.Warnings) > 0 {
+			t.Errorf("%s: warnings %q", c.env, v.Warnings)
+		}
+	}
+	_, err := sources{env: []string{"ARCP_TOKENS=a=b"}}.load(t)
+	if err == nil || !strings.Contains(err.Error(), "did you mean ARCP_SERVER_TOKEN?") {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestFlagPrecedesEnvironmentAndFile(t *testing.T) {
@@ -202,7 +230,7 @@ func TestFilesAreSearchedInOrder(t *testing.T) {
 	named := write(filepath.Join(dir, "named.yaml"), "path: /named\n")
 	want("$ARCP_CONFIG comes before", Input{Environ: []string{"ARCP_CONFIG=" + named}}, "/named")
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	AddFlags(flags)
+	AddFlags(flags, nil)
 	if err := flags.Parse([]string{"--config", write(filepath.Join(dir, "flag.yaml"), "path: /flag\n")}); err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +358,7 @@ func TestTableIsConsistent(t *testing.T) {
 				t.Errorf("accepted value %q of %s: %v", text, s.Name, err)
 			}
 		}
-		if byEnv(s.Env()) != s {
+		if byEnv(s.Env(), "") != s {
 			t.Errorf("%s is not the variable of %s alone", s.Env(), s.Name)
 		}
 	}

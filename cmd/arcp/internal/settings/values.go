@@ -26,9 +26,10 @@ const (
 // Value is the effective value of one setting.
 type Value struct {
 	*Setting
-	Source Source
-	raw    any // value before parsing
-	value  any
+	Source   Source
+	variable string // name of the variable of FromEnv
+	raw      any    // value before parsing
+	value    any
 }
 
 // Format writes the name and the source, but not the value, which may be secret.
@@ -104,7 +105,7 @@ func (v *Values) Where(name string) string { return v.where(v.get(name)) }
 func (v *Values) where(e Value) string {
 	switch e.Source {
 	case FromEnv:
-		return e.Env()
+		return e.variable
 	case FromFile:
 		line, column := v.doc.position(Position{Path: []string{e.Name}})
 		return fmt.Sprintf("%s:%d:%d: %s", v.File, line, column, e.Name)
@@ -193,7 +194,7 @@ func (v *Values) AppendYAML(dst []byte) []byte {
 func (v *Values) origin(e Value) string {
 	switch e.Source {
 	case FromEnv:
-		return "environment " + e.Env()
+		return "environment " + e.variable
 	case FromFile:
 		return "file " + v.File
 	case FromFlag:

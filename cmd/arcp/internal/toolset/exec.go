@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/exec"
 )
@@ -39,17 +40,20 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 		"stream":        oneOf(&c.Stream, exec.Streams),
 		"output":        oneOf(&c.Output, exec.Outputs),
 	}
-	if err := fields.read(m, "name", "exec"); err != nil {
-		return err
+	var list settings.Mistakes
+	list.Add(fields.read(m, "name", "exec"))
+	if !hasMistake(list, "version") {
+		c.Version = cmp.Or(c.Version, tool.DefaultVersion)
 	}
-	c.Version = cmp.Or(c.Version, tool.DefaultVersion)
 	if c.Recovery == tool.RecoveryCheckpoint {
-		return at("recovery", "a command makes no checkpoints: want rerun or fail")
+		list.Add(at("recovery", "a command makes no checkpoints: want rerun or fail"))
 	}
 	if err := exec.CheckOutput(c); err != nil {
-		return below(err, "output")
+		list.Add(err, "output")
+		c.Output = "" // exec.Check does not report it again
 	}
-	return checkTool(c)
+	list.Add(checkTool(c.Capability, list))
+	return list.OrNil()
 }
 
 // checkName refuses a name that is reserved for the runtime.
@@ -62,15 +66,46 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkTool returns the error that the runtime would return for the capability.
-func checkTool(c *exec.Config) error {
-	if err := checkName(c.Name); err != nil {
-		return err
+// checkTool returns the errors that the runtime would return for the capability. It leaves out the keys of which found
+// has a mistake.
+func checkTool(c tool.Capability, found settings.Mistakes) error {
+	var list settings.Mistakes
+	named := tool.Capability{Name: c.Name, Version: c.Version}
+	if c.Name != "" {
+		list.Add(checkName(c.Name))
+		list.Add(tryTool(named))
 	}
-	if _, err := tool.NewRaw(c.Capability, nil); err != nil {
-		return errors.New(strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
+	if tryTool(named) != nil {
+		named = tool.Capability{Name: unnamed}
 	}
-	return nil
+	for _, part := range []struct {
+		keys []string
+		c    tool.Capability
+	}{
+		{[]string{"approval"}, tool.Capability{Approval: c.Approval}},
+		{[]string{"retry", "idempotent"}, tool.Capability{Retry: c.Retry, Idempotent: c.Idempotent}},
+		{[]string{"input_schema"}, tool.Capability{InputSchema: c.InputSchema}},
+		{[]string{"output_schema"}, tool.Capability{OutputSchema: c.OutputSchema}},
+	} {
+		if !hasMistake(found, part.keys...) {
+			part.c.Name, part.c.Version = named.Name, named.Version
+			list.Add(tryTool(part.c))
+		}
+	}
+	return list.OrNil()
+}
+
+// unnamed is the name of a tool whose own name is missing or invalid.
+const unnamed = "unnamed"
+
+// tryTool returns the error of the runtime for a capability, in one line.
+func tryTool(c tool.Capability) error {
+	_, err := tool.NewRaw(c, nil)
+	if err == nil {
+		return nil
+	}
+	text := strings.Join(strings.Fields(err.Error()), " ") // an error of a schema has several lines
+	return errors.New(strings.TrimPrefix(text, "tool "+unnamed+"@"+tool.DefaultVersion+": "))
 }
 
 // Maximum values of the limits of a tool.

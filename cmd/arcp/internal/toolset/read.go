@@ -23,56 +23,92 @@ type keys map[string]func(any) error
 // read reads a mapping, and returns all its mistakes. A dash in a key counts as an underscore.
 func (k keys) read(v any, required ...string) error {
 	m, err := mapping(v)
-	if err != nil {
+	if m == nil {
 		return err
 	}
-	var list faults
+	var list settings.Mistakes
+	list.Add(err)
 	known := slices.Sorted(maps.Keys(k))
-	meant := make(map[string]bool) // by keys with a typo
+	meant := make(map[string]bool) // by unknown keys
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if read, ok := k[key]; ok {
-			list.add(read(m[key]), key)
+			list.Add(read(m[key]), key)
 			continue
 		}
-		list = append(list, fault{[]string{key}, true, unknown(key, known)})
-		if near, off := settings.Closest(key, known); off <= maxTypos {
-			meant[near] = true
-		}
+		list.Add(unknown(key, known))
+		meant[suggestion(key, known)] = true
 	}
 	for _, key := range required {
 		if _, ok := m[key]; !ok && !meant[key] {
-			list = append(list, fault{text: key + " is missing"})
+			list.Add(errors.New(key + " is missing"))
 		}
 	}
-	return list.orNil()
+	return list.OrNil()
 }
 
 // maxTypos is the largest edit distance of a typo. Two swapped letters have the distance 2.
 const maxTypos = 2
 
-// unknown returns the message for an unknown key.
-func unknown(key string, known []string) string {
-	if near, off := settings.Closest(key, known); off <= maxTypos {
-		return fmt.Sprintf("unknown key %.40q; did you mean %q?", key, near)
-	}
-	return fmt.Sprintf("unknown key %.40q; there are %s", key, strings.Join(known, ", "))
+// moved has keys of other programs, and the keys in their place. The first applies whose first part is known.
+var moved = map[string][]string{
+	"args":            {"exec", "command"},
+	"arguments":       {"exec", "command"},
+	"cmd":             {"exec", "command"},
+	"command":         {"exec"},
+	"concurrency":     {"limits.concurrency"},
+	"cwd":             {"dir"},
+	"environment":     {"env"},
+	"headers":         {"headers_file"},
+	"max_attempts":    {"retry.max_attempts"},
+	"memory":          {"limits.memory"},
+	"parameters":      {"input_schema"},
+	"rate_per_min":    {"limits.rate_per_min"},
+	"retries":         {"retry.max_attempts"},
+	"run":             {"exec", "command"},
+	"schema":          {"input_schema"},
+	"timeout":         {"limits.timeout_ms", "timeout_ms"},
+	"timeout_ms":      {"limits.timeout_ms"},
+	"timeout_seconds": {"limits.timeout_ms", "timeout_ms"},
+	"working_dir":     {"dir"},
 }
 
-// mapping returns a mapping, with underscores for the dashes in its keys.
-func mapping(v any) (map[string]any, error) {
+// suggestion returns the key that an unknown key probably means, or "".
+func suggestion(key string, known []string) string {
+	if near, off := settings.Closest(key, known); off <= maxTypos {
+		return near
+	}
+	for _, name := range moved[strings.ToLower(key)] {
+		if first, _, _ := strings.Cut(name, "."); slices.Contains(known, first) {
+			return name
+		}
+	}
+	return ""
+}
+
+// unknown returns the mistake of an unknown key.
+func unknown(key string, known []string) settings.Mistake {
+	text := fmt.Sprintf("unknown key %.40q; there are %s", key, strings.Join(known, ", "))
+	if name := suggestion(key, known); name != "" {
+		text = fmt.Sprintf("unknown key %.40q; did you mean %q?", key, name)
+	}
+	return settings.MistakeAt(settings.Position{Path: []string{key}, OnKey: true}, text)
+}
+
+// mapping returns a mapping, with underscores for the dashes in its keys. It is nil only for another value.
+func mapping(v any) (clean map[string]any, err error) {
 	m, ok := v.(map[string]any)
 	if !ok {
 		return nil, errors.New("want a mapping")
 	}
-	clean := make(map[string]any, len(m))
+	clean = make(map[string]any, len(m))
 	for key, v := range m {
 		name := strings.ReplaceAll(key, "-", "_")
 		if _, twice := clean[name]; twice {
-			return nil, fault{path: []string{name}, text: "it is there twice: remove one"}
+			err = settings.MistakeAt(settings.Position{Path: []string{name}}, "it is there twice: remove one")
 		}
 		clean[name] = v
 	}
-	return clean, nil
+	return clean, err
 }
 
 func text(dst *string) func(any) error {

@@ -24,8 +24,9 @@ const maxEntries = 1024
 
 // Entry is an entry of the setting tools. Exactly one of Exec, MCP and Worker is set.
 type Entry struct {
-	Where string // name for messages, such as "tools[2] (github)"
-	index string // in the list
+	Where   string // name for messages, such as "tools[2] (github)"
+	Partial bool   // it has mistakes; members that could not be read are zero
+	index   string // in the list
 
 	Exec   *exec.Config
 	MCP    *MCP
@@ -70,8 +71,8 @@ func (f *Filter) Allows(name string) bool {
 	})
 }
 
-// Load reads the setting tools. The error has every mistake, with its position in the file. The entries without a
-// mistake are returned also with an error.
+// Load reads the setting tools. The error has every mistake, with its position in the file. With an error the entries
+// whose program or URL could be read are returned, so that the caller can look for more mistakes.
 func Load(v *settings.Values) ([]Entry, error) {
 	items, err := listOf(v, "tools", "- name: …")
 	if err != nil {
@@ -81,22 +82,34 @@ func Load(v *settings.Values) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tools: %w", err)
 	}
-	var list faults
-	all, valid := make([]Entry, len(items)), []Entry(nil)
+	var list settings.Mistakes
+	all, read := make([]Entry, len(items)), []Entry(nil)
 	for i, item := range items {
 		e := &all[i]
 		e.index = strconv.Itoa(i)
-		found := len(list)
-		list.add(e.parse(item, dir), e.index)
-		if len(list) == found {
-			valid = append(valid, *e)
+		err := e.parse(item, dir)
+		list.Add(err, e.index)
+		e.Partial = err != nil
+		if e.hasProgram() {
+			read = append(read, *e)
 		}
 	}
-	list = append(list, checkDistinct(valid)...)
-	return valid, list.mistakes(v, "tools", func(index string) string {
+	list = append(list, checkDistinct(all)...)
+	return read, v.Locate(list, "tools", func(index string) string {
 		i, _ := strconv.Atoi(index) // it is an index of all
 		return all[i].Where
 	})
+}
+
+// hasProgram reports whether the program or the URL of the entry is known.
+func (e *Entry) hasProgram() bool {
+	switch {
+	case e.Exec != nil:
+		return len(e.Exec.Command) > 0
+	case e.MCP != nil:
+		return (len(e.MCP.Command) > 0) != (e.MCP.URL != "")
+	}
+	return e.Worker != nil && len(e.Worker.Command) > 0
 }
 
 // listOf returns the items of a setting with a list of mappings.
@@ -129,13 +142,17 @@ func (e *Entry) Mistake(v *settings.Values, key string, err error) settings.Mist
 func (e *Entry) parse(item any, dir string) error {
 	e.Where = fmt.Sprintf("tools[%s]", e.index)
 	m, err := mapping(item)
-	if _, ok := item.(map[string]any); !ok {
+	if m == nil {
 		return errors.New("want a mapping: a mapping with exec and name, with mcp, or with worker")
 	}
-	if err != nil {
-		e.name(nameIn(item))
-		return err
-	}
+	list := settings.Mistakes{}
+	list.Add(err)
+	list.Add(e.parseKind(m, dir))
+	return list.OrNil()
+}
+
+// parseKind reads the entry with the reader of its kind.
+func (e *Entry) parseKind(m map[string]any, dir string) error {
 	if _, ok := m["arcp"]; ok {
 		return at("arcp", "the key is worker: rename it. The program is a worker now, which opens the session and registers its tools (docs/workers.md)")
 	}
@@ -173,10 +190,14 @@ func kindError(m map[string]any, kinds []string) error {
 		return fmt.Errorf("it has %s: make an entry of each", strings.Join(kinds, " and "))
 	}
 	known := append(slices.Clone(execKeys), "mcp", "worker", "prefix", "allow")
+	var list settings.Mistakes
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if !slices.Contains(known, key) {
-			return fault{[]string{key}, true, unknown(key, known)}
+			list.Add(unknown(key, known))
 		}
+	}
+	if len(list) > 0 {
+		return list
 	}
 	return errors.New("want one of exec (a command), mcp (a server of the Model Context Protocol) and worker (a program that speaks ARCP)")
 }
@@ -191,31 +212,50 @@ func (e *Entry) parseMCP(m map[string]any, dir string) error {
 	fields["side_effect"] = oneOf(&s.SideEffect, tool.SideEffects)
 	fields["approval"] = approval(&s.Approval)
 	fields["limits"] = func(v any) error { return callLimits(v, &s.Limits) }
-	if err := fields.read(m); err != nil {
-		return err
+	var list settings.Mistakes
+	list.Add(fields.read(m))
+	list.Add(checkServer(m["mcp"], hasMistake(list, "mcp")))
+	if !hasMistake(list, "prefix") && (s.Name != "" || s.Prefix != "") {
+		list.Add(s.Filter.complete(s.Name))
 	}
-	switch {
-	case (s.Command == nil) == (s.URL == ""):
-		return at("mcp", "want either command, of a program that is started, or url, of a server that runs")
-	case s.HeadersFile != "" && s.URL == "":
-		return at("mcp.headers_file", "only a url has headers: remove it")
-	case s.URL != "" && (s.Env != nil || s.Dir != ""):
-		return at("mcp", "only a command has env and dir: remove them")
+	if !hasMistake(list, "approval") {
+		list.Add(tryTool(tool.Capability{Name: unnamed, Approval: s.Approval}))
 	}
-	return s.Filter.complete(s.Name)
+	return list.OrNil()
+}
+
+// checkServer returns an error for keys of mcp that exclude or need each other. partial reports that the mapping has
+// mistakes, so that a missing key may be one of them.
+func checkServer(v any, partial bool) error {
+	m, _ := mapping(v) // a mistake in it is reported
+	has := func(key string) bool { _, ok := m[key]; return ok }
+	var list settings.Mistakes
+	if both := has("command") && has("url"); both || !partial && !has("command") && !has("url") {
+		list.Add(at("mcp", "want either command, of a program that is started, or url, of a server that runs"))
+	}
+	if has("headers_file") && !has("url") && (has("command") || !partial) {
+		list.Add(at("mcp.headers_file", "only a url has headers: remove it"))
+	}
+	if has("url") && !has("command") && (has("env") || has("dir")) {
+		list.Add(at("mcp", "only a command has env and dir: remove them"))
+	}
+	return list.OrNil()
 }
 
 func (e *Entry) parseWorker(m map[string]any, dir string) error {
 	w := &Worker{Allow: []string{"*"}}
 	e.Worker = w
 	program := keys{"name": name(&w.Name), "command": argv(&w.Command, dir), "env": variables(&w.Env), "dir": directory(&w.Dir, dir)}
+	var list settings.Mistakes
 	if _, ok := m["prefix"]; ok {
-		return at("prefix", "a worker names its tools itself: remove it")
+		list.Add(at("prefix", "a worker names its tools itself: remove it"))
+		delete(m, "prefix")
 	}
-	return keys{
+	list.Add(keys{
 		"worker": func(v any) error { return program.read(v, "name", "command") },
 		"allow":  globs(&w.Allow),
-	}.read(m)
+	}.read(m))
+	return list.OrNil()
 }
 
 func (f *Filter) keys() keys {
@@ -261,13 +301,13 @@ func serverURL(dst *string) func(any) error {
 }
 
 // checkDistinct returns a mistake for each entry with the name, prefix or tool of an earlier one.
-func checkDistinct(entries []Entry) (list faults) {
+func checkDistinct(entries []Entry) (list settings.Mistakes) {
 	first := make(map[string]string)
 	for i := range entries {
 		e := &entries[i]
 		for _, id := range e.identity() {
 			if other, ok := first[id]; ok {
-				list = append(list, fault{path: []string{e.index}, text: fmt.Sprintf("%s has the same %s: choose another", other, id)})
+				list = append(list, settings.MistakeAt(settings.Position{Path: []string{e.index}}, fmt.Sprintf("%s has the same %s: choose another", other, id)))
 				break
 			}
 			first[id] = e.Where
@@ -276,12 +316,21 @@ func checkDistinct(entries []Entry) (list faults) {
 	return list
 }
 
-func (e *Entry) identity() []string {
+// identity returns what no other entry has. It leaves out what could not be read.
+func (e *Entry) identity() (list []string) {
+	add := func(kind, value string) {
+		if value != "" {
+			list = append(list, kind+" "+value)
+		}
+	}
 	switch {
 	case e.MCP != nil:
-		return []string{"name " + e.MCP.Name, "prefix " + e.MCP.Prefix}
+		add("name", e.MCP.Name)
+		add("prefix", e.MCP.Prefix)
 	case e.Worker != nil:
-		return []string{"name " + e.Worker.Name}
+		add("name", e.Worker.Name)
+	case e.Exec != nil && e.Exec.Name != "" && e.Exec.Version != "":
+		add("tool", e.Exec.Ref())
 	}
-	return []string{"tool " + e.Exec.Ref()}
+	return list
 }

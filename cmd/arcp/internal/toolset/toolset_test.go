@@ -24,7 +24,7 @@ func load(t *testing.T, dir, tools string) ([]toolset.Entry, *settings.Values, e
 		t.Fatal(err)
 	}
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	settings.AddFlags(flags)
+	settings.AddFlags(flags, nil)
 	v, err := settings.Load(settings.Input{Flags: flags, Search: []string{path}})
 	if err != nil {
 		return nil, nil, err
@@ -210,6 +210,7 @@ func TestEveryMistakeIsReported(t *testing.T) {
 		`10:15: tools[2] (m).approval: want none, manual, {manual: {quorum: 2, escalate_after_ms: 60000}}, or {auto: {rule: "…"}}, with or without these two`,
 		`11:5: tools[3]: want a mapping: a mapping with exec and name, with mcp, or with worker`,
 		`12:6: tools[4]: unknown key "nme"; did you mean "name"?`,
+		`12:33: tools[4].output: with stream: stdout the standard output is a stream and not the result: remove output or stream`,
 		`13:34: tools[5] (d).output: with stream: stdout the standard output is a stream and not the result: remove output or stream`,
 		`14:5: tools[6] (b): tools[1] (b) has the same tool b@1.0.0: choose another`,
 	}
@@ -223,11 +224,59 @@ func TestEveryMistakeIsReported(t *testing.T) {
 			t.Errorf("mistake %d: %s\nwant %s", i, got, want[min(i, len(want)-1)])
 		}
 	}
-	if len(list) != len(want) || len(entries) != 2 {
-		t.Errorf("%d mistakes and %d valid entries, want %d and 2", len(list), len(entries), len(want))
+	if len(list) != len(want) || len(entries) != 4 {
+		t.Errorf("%d mistakes and %d entries with a program, want %d and 4", len(list), len(entries), len(want))
 	}
 	if m := list[2]; m.Key != "tools[0].limits.timeout_ms" || !strings.HasPrefix(m.Message, "want a whole number") {
 		t.Errorf("mistake %+v, want its members set", m)
+	}
+}
+
+// Values that could be read are checked also beside others with mistakes, and nothing is reported twice.
+func TestPartsOfAnEntryAreCheckedBesideMistakes(t *testing.T) {
+	_, _, err := load(t, t.TempDir(), `  - name: Bad
+    exec: [x]
+    timeout: 5
+    input_schema: {type: objekt}
+    approval: {auto: {rule: "tru("}}
+    retry: {max_attempts: 2, initial_ms: soon}
+    idempotent: false
+    recovery: checkpoint
+  - mcp: {name: m, command: [a], url: "https://h/", args: [b]}
+    prefix: "jobs."
+    approval: {manual: {quorum: 17}}
+  - {name: c, version: 1.0, exec: [x]}
+  - {name: c, version: "1.0.0", exec: [x]}
+  - {exec: [x], limits: {timeout: 5}, min_trust: trusted, min-trust: trusted, command: [y]}
+  - {worker: {name: w, args: [x]}, prefix: x, alow: [y]}`)
+	want := []string{
+		`2:5: tools[0] (Bad): tool Bad@1.0.0: `,
+		`4:5: tools[0] (Bad): unknown key "timeout"; did you mean "limits.timeout_ms"?`,
+		`2:5: tools[0] (Bad): input schema: `,
+		`2:5: tools[0] (Bad): approval rule: `,
+		`7:42: tools[0] (Bad).retry.initial_ms: want a whole number`,
+		`9:15: tools[0] (Bad).recovery: a command makes no checkpoints`,
+		`10:10: tools[1] (m).mcp: want either command`,
+		`10:53: tools[1] (m).mcp: unknown key "args"; did you mean "command"?`,
+		`11:13: tools[1] (m).prefix: names that begin with "jobs."`,
+		`tools[1] (m): approval: a quorum of 17; want 1 to 16`,
+		`13:24: tools[2] (c).version: want a text`,
+		`tools[4]: name is missing`,
+		`tools[4].limits: unknown key "timeout"; did you mean "timeout_ms"?`,
+		`tools[4].min_trust: it is there twice`,
+		`tools[4]: unknown key "command"; did you mean "exec"?`,
+		`tools[5] (w).prefix: a worker names its tools itself`,
+		`tools[5] (w): unknown key "alow"; did you mean "allow"?`,
+		`tools[5] (w).worker: unknown key "args"; did you mean "command"?`,
+	}
+	list, _ := err.(settings.Mistakes)
+	for _, w := range want {
+		if n := strings.Count(err.Error(), w); n != 1 {
+			t.Errorf("%d mistakes with %q, want 1", n, w)
+		}
+	}
+	if len(list) != len(want) || t.Failed() {
+		t.Errorf("%d mistakes, want %d:\n%v", len(list), len(want), err)
 	}
 }
 

@@ -31,7 +31,7 @@ func LoadWorkflows(v *settings.Values) ([]workflow.Config, error) {
 	configs := make([]workflow.Config, len(items))
 	where := make(map[string]string) // by index
 	first := make(map[string]string) // where, by the reference of a tool
-	var list faults
+	var list settings.Mistakes
 	for i, item := range items {
 		index := strconv.Itoa(i)
 		where[index] = fmt.Sprintf("workflows[%d]", i)
@@ -39,21 +39,22 @@ func LoadWorkflows(v *settings.Values) ([]workflow.Config, error) {
 			where[index] += fmt.Sprintf(" (%.64s)", name)
 		}
 		tools, err := parseWorkflow(item, dir, &configs[i])
-		list.add(err, index)
+		list.Add(err, index)
 		for _, t := range tools {
 			if other, ok := first[t.Ref()]; ok {
-				list = append(list, fault{path: []string{index}, text: fmt.Sprintf("%s has the same tool %s: choose another", other, t.Ref())})
+				list = append(list, settings.MistakeAt(settings.Position{Path: []string{index}}, fmt.Sprintf("%s has the same tool %s: choose another", other, t.Ref())))
 				break
 			}
 			first[t.Ref()] = where[index]
 		}
 	}
-	return configs, list.mistakes(v, "workflows", func(index string) string { return where[index] })
+	return configs, v.Locate(list, "workflows", func(index string) string { return where[index] })
 }
 
 // parseWorkflow reads a workflow, and returns its tools.
 func parseWorkflow(item any, dir string, c *workflow.Config) ([]*tool.Tool, error) {
-	err := keys{
+	var list settings.Mistakes
+	list.Add(keys{
 		"name":          text(&c.Name),
 		"version":       text(&c.Version),
 		"description":   text(&c.Description),
@@ -65,19 +66,51 @@ func parseWorkflow(item any, dir string, c *workflow.Config) ([]*tool.Tool, erro
 		"min_trust":     oneOf(&c.MinTrust, arcp.TrustLevels),
 		"steps":         func(v any) error { return workflowSteps(v, &c.Steps) },
 		"result":        document(&c.Result),
-	}.read(item, "name", "steps")
-	if err == nil {
+	}.read(item, "name", "steps"))
+	if !hasMistake(list, "version") {
 		c.Version = cmp.Or(c.Version, tool.DefaultVersion)
-		err = checkName(c.Name)
 	}
-	if err != nil {
-		return nil, err
+	list.Add(checkTool(c.Capability, list))
+	if len(list) > 0 {
+		list.Add(checkSteps(c, list))
+		return nil, list
 	}
 	tools, err := workflow.New(*c)
-	if err != nil {
-		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
+	return tools, stepErrors(err)
+}
+
+// checkSteps returns the errors of the steps of a workflow with mistakes. A step with a mistake counts as one that
+// calls a tool.
+func checkSteps(c *workflow.Config, found settings.Mistakes) error {
+	if len(c.Steps) == 0 {
+		return nil
 	}
-	return tools, nil
+	probe := workflow.Config{Capability: tool.Capability{Name: unnamed}, Steps: maps.Clone(c.Steps), Result: c.Result}
+	for _, m := range found {
+		if path := m.Path(); len(path) > 1 && path[0] == "steps" {
+			if len(path) > 2 && path[2] == "needs" { // what the other steps may refer to is unknown
+				return nil
+			}
+			probe.Steps[path[1]] = workflow.Step{Call: workflow.Call{Tool: unnamed}, Needs: c.Steps[path[1]].Needs}
+		}
+	}
+	_, err := workflow.New(probe)
+	return stepErrors(err)
+}
+
+// stepErrors returns each error that err joins, in one line.
+func stepErrors(err error) error {
+	var list settings.Mistakes
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, err := range all {
+		if err != nil {
+			list.Add(errors.New(strings.Join(strings.Fields(err.Error()), " "))) // an error of CEL has several lines
+		}
+	}
+	return list.OrNil()
 }
 
 // workflowSteps reads steps by name. The names are used unchanged.
@@ -87,13 +120,13 @@ func workflowSteps(v any, steps *map[string]workflow.Step) error {
 		return errors.New("want a mapping of names to steps")
 	}
 	*steps = make(map[string]workflow.Step, len(m))
-	var list faults
+	var list settings.Mistakes
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		s, err := workflowStep(m[name])
-		list.add(err, name)
+		list.Add(err, name)
 		(*steps)[name] = s
 	}
-	return list.orNil()
+	return list.OrNil()
 }
 
 func workflowStep(v any) (workflow.Step, error) {

@@ -23,7 +23,7 @@ func loadWorkflows(t *testing.T, text string) ([]workflow.Config, error) {
 		t.Fatal(err)
 	}
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	settings.AddFlags(flags)
+	settings.AddFlags(flags, nil)
 	v, err := settings.Load(settings.Input{Flags: flags, Search: []string{path}})
 	if err != nil {
 		return nil, err
@@ -139,5 +139,37 @@ func TestWorkflowOfTheDocumentation(t *testing.T) {
 	example, _, ok := strings.Cut(example, "```")
 	if configs, err := loadWorkflows(t, example); !ok || err != nil || len(configs) != 1 || len(configs[0].Steps) != 4 {
 		t.Errorf("%d workflows, %v", len(configs), err)
+	}
+}
+
+// Each step with an error is reported, also beside steps and keys that could not be read.
+func TestEveryStepWithAnErrorIsReported(t *testing.T) {
+	_, err := loadWorkflows(t, `  - name: w
+    steps:
+      a: {tool: x, when: "tru("}
+      b: {needs: [a], tool: x, parallel: 3}
+      c: {needs: [b], tool: x, arguments: {v: "=steps.a"}}
+    result: "=steps.nowhere"
+  - name: demo.v
+    retries: 2
+    steps:
+      a: {tol: x}
+      b: {needs: [a], tool: x, parallel: 3}
+      c: {needs: [b], tool: x, timeout: 5}`)
+	want := []string{
+		"workflows[0] (w): step a: when: ", "workflows[0] (w): step b: parallel: there is no each", "workflows[0] (w): result: ",
+		`workflows[1] (demo.v).name: names that begin with "demo." are the runtime's own`,
+		`workflows[1] (demo.v): unknown key "retries"`, `workflows[1] (demo.v).steps.a: unknown key "tol"; did you mean "tool"?`,
+		"workflows[1] (demo.v): step b: parallel: there is no each",
+		`workflows[1] (demo.v).steps.c: unknown key "timeout"; did you mean "timeout_ms"?`,
+	}
+	list, _ := err.(settings.Mistakes)
+	for _, w := range want {
+		if n := strings.Count(err.Error(), w); n != 1 {
+			t.Errorf("%d mistakes with %q, want 1", n, w)
+		}
+	}
+	if len(list) != len(want) || t.Failed() {
+		t.Errorf("%d mistakes, want %d:\n%v", len(list), len(want), err)
 	}
 }

@@ -41,7 +41,7 @@ func drawJob(t *rapid.T) store.Job {
 		TraceID: str.Draw(t, "trace"), SpanID: str.Draw(t, "span"), ParentSpanID: str.Draw(t, "parent span"),
 		Priority: arcp.Priority(str.Draw(t, "priority")), Parent: arcp.JobID(drawID(t, arcp.JobPrefix)),
 		IdempotencyKey: str.Draw(t, "key"), Digest: str.Draw(t, "digest"), CreatedAt: drawTime(t),
-		State: rapid.SampledFrom(arcp.JobStates).Draw(t, "state"), Attempt: rapid.Uint32().Draw(t, "attempt"), EndedAt: drawTime(t),
+		State: rapid.SampledFrom(arcp.JobStates).Draw(t, "state"), Attempt: rapid.Uint32().Draw(t, "attempt"), StartedAt: drawTime(t), EndedAt: drawTime(t),
 		Code: arcp.Code(str.Draw(t, "code")), LastJSeq: rapid.Uint64().Draw(t, "jseq"), LastSeq: rapid.Uint64().Draw(t, "seq"),
 	}
 }
@@ -63,6 +63,23 @@ func strict(t *rapid.T, b []byte, decode func([]byte) error) {
 	b[0]++
 	if decode(b) == nil {
 		t.Fatal("another version is accepted")
+	}
+}
+
+// A row and a status of version 1 have no StartedAt.
+func TestJobRowOfVersion1(t *testing.T) {
+	want := store.Job{ID: "job_1", Agent: "echo@1", CreatedAt: unix(1, 2), State: arcp.StateRunning, Attempt: 3, EndedAt: time.Time{}, LastSeq: 4}
+	version1 := func(b []byte) []byte {
+		b[0] = 1
+		return b[:len(b)-len(appendTime(nil, time.Time{}))]
+	}
+	got, err := DecodeJob("job_1", version1(AppendJob(nil, &want)))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("job, %v (-want +got):\n%s", err, diff)
+	}
+	status, err := DecodeStatus(version1(AppendStatus(nil, &sequence.Status{State: arcp.StateRunning, Attempt: 3})))
+	if err != nil || status.Attempt != 3 || !status.StartedAt.IsZero() {
+		t.Errorf("status %+v, %v", status, err)
 	}
 }
 

@@ -8,9 +8,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
+// jobVersion is the version of a job's row and status. Version 1 has no StartedAt and is still read.
+const jobVersion = 2
+
 // AppendJob appends a job's row without its id.
 func AppendJob(b []byte, j *store.Job) []byte {
-	b = appendBytes(append(b, version), j.Principal)
+	b = appendBytes(append(b, jobVersion), j.Principal)
 	b = appendID(b, arcp.SessionPrefix, j.Session)
 	b = appendID(b, arcp.MessagePrefix, j.SubmitID)
 	b = appendBytes(b, j.Agent)
@@ -24,13 +27,14 @@ func AppendJob(b []byte, j *store.Job) []byte {
 	b = appendBytes(b, j.IdempotencyKey)
 	b = appendBytes(b, j.Digest)
 	b = appendTime(b, j.CreatedAt)
-	return appendStatus(b, &sequence.Status{State: j.State, Attempt: j.Attempt, EndedAt: j.EndedAt, Code: j.Code,
+	return appendStatus(b, &sequence.Status{State: j.State, Attempt: j.Attempt, StartedAt: j.StartedAt, EndedAt: j.EndedAt, Code: j.Code,
 		LastJSeq: j.LastJSeq, LastSeq: j.LastSeq})
 }
 
 // DecodeJob reads the row of the job with an id.
 func DecodeJob(id arcp.JobID, b []byte) (store.Job, error) {
-	r := newReader(b)
+	r := &reader{b: b, s: string(b)}
+	v := r.versionUpTo(jobVersion)
 	j := store.Job{
 		ID:             id,
 		Principal:      r.str(),
@@ -48,20 +52,20 @@ func DecodeJob(id arcp.JobID, b []byte) (store.Job, error) {
 		Digest:         r.str(),
 		CreatedAt:      r.time(),
 	}
-	s := r.status()
+	s := r.status(v)
 	s.Apply(&j)
 	return j, r.done()
 }
 
 // AppendStatus appends the changing part of a job's row.
 func AppendStatus(b []byte, s *sequence.Status) []byte {
-	return appendStatus(append(b, version), s)
+	return appendStatus(append(b, jobVersion), s)
 }
 
 // DecodeStatus reads a value of AppendStatus.
 func DecodeStatus(b []byte) (sequence.Status, error) {
-	r := newReader(b)
-	s := r.status()
+	r := &reader{b: b, s: string(b)}
+	s := r.status(r.versionUpTo(jobVersion))
 	return s, r.done()
 }
 
@@ -71,11 +75,12 @@ func appendStatus(b []byte, s *sequence.Status) []byte {
 	b = appendTime(b, s.EndedAt)
 	b = appendBytes(b, s.Code)
 	b = binary.AppendUvarint(b, s.LastJSeq)
-	return binary.AppendUvarint(b, s.LastSeq)
+	b = binary.AppendUvarint(b, s.LastSeq)
+	return appendTime(b, s.StartedAt)
 }
 
-func (r *reader) status() sequence.Status {
-	return sequence.Status{
+func (r *reader) status(version byte) sequence.Status {
+	s := sequence.Status{
 		State:    arcp.JobState(r.str()),
 		Attempt:  uint32(r.uint()),
 		EndedAt:  r.time(),
@@ -83,6 +88,10 @@ func (r *reader) status() sequence.Status {
 		LastJSeq: r.uint(),
 		LastSeq:  r.uint(),
 	}
+	if version > 1 {
+		s.StartedAt = r.time()
+	}
+	return s
 }
 
 // sessionVersion is the version of a session's row. Older versions are still read:

@@ -75,17 +75,18 @@ type JobChange struct {
 // Status is the part of a job's row that changes. The stored LastJSeq and
 // LastSeq of a live job may be behind its events.
 type Status struct {
-	State    arcp.JobState
-	Attempt  uint32
-	EndedAt  time.Time
-	Code     arcp.Code
-	LastJSeq uint64
-	LastSeq  uint64
+	State     arcp.JobState
+	Attempt   uint32
+	StartedAt time.Time
+	EndedAt   time.Time
+	Code      arcp.Code
+	LastJSeq  uint64
+	LastSeq   uint64
 }
 
 // Apply puts the status into a row.
 func (s *Status) Apply(j *store.Job) {
-	j.State, j.Attempt, j.EndedAt, j.Code = s.State, s.Attempt, s.EndedAt, s.Code
+	j.State, j.Attempt, j.StartedAt, j.EndedAt, j.Code = s.State, s.Attempt, s.StartedAt, s.EndedAt, s.Code
 	j.LastJSeq, j.LastSeq = s.LastJSeq, s.LastSeq
 }
 
@@ -177,7 +178,7 @@ func next[T any](s []*T) ([]*T, *T) {
 // finish sets the status after the batch.
 func (jc *JobChange) finish() {
 	j := jc.job
-	jc.Status.State, jc.Status.Attempt = j.state, j.attempt
+	jc.Status.State, jc.Status.Attempt, jc.Status.StartedAt = j.state, j.attempt, j.startedAt
 	jc.Status.LastJSeq, jc.Status.LastSeq = j.lastJSeq, j.lastSeq
 	if jc.Created != nil {
 		jc.Status.Apply(jc.Created)

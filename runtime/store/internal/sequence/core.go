@@ -177,6 +177,9 @@ func (c *Core) appendEvents(j *job, op *store.AppendEvents) {
 	}
 	if len(op.Events) > 0 {
 		c.appender.append(j, op.Events)
+		if j.start(op.Events) {
+			change.Changed = true
+		}
 	}
 	if op.State == "" {
 		return

@@ -3,6 +3,7 @@ package sequence
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -18,6 +19,8 @@ type job struct {
 	followers []follower // in the order in which they get numbers; see follower.before
 	state     arcp.JobState
 	attempt   uint32
+	startedAt time.Time
+	started   bool // startedAt is set, or unknown
 	ended     bool // in this batch
 	unfollows bool // the submitter has ended its primary follow
 	lastJSeq  uint64
@@ -75,6 +78,19 @@ func (j *job) removeSession(s *session) {
 	}
 }
 
+// start sets when the job started if one of the events says so and none did before. It reports whether it did.
+func (j *job) start(events []*store.Event) bool {
+	if j.started {
+		return false
+	}
+	i := slices.IndexFunc(events, func(e *store.Event) bool { return e.Type == arcp.JobStarted })
+	if i < 0 {
+		return false
+	}
+	j.started, j.startedAt = true, events[i].Time
+	return true
+}
+
 // release removes a job that has ended from its sessions and its feed.
 func (j *job) release() {
 	for i := range j.followers {
@@ -128,6 +144,8 @@ type idempotencyKey struct{ principal, key string }
 func (js *jobs) load(row *store.Job, follows []FollowChange) {
 	j := js.add(row)
 	j.state, j.attempt, j.lastJSeq, j.lastSeq = row.State, row.Attempt, row.LastJSeq, row.LastSeq
+	j.startedAt = row.StartedAt
+	j.started = !row.StartedAt.IsZero() || row.State != arcp.StateAccepted && row.State != arcp.StateQueued // by an earlier version
 	for i := range follows {
 		f := &follows[i]
 		if f.Unfollowed {
