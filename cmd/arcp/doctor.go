@@ -71,10 +71,11 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Check a runtime for problems that need an operator",
 		Long: "Checks that a runtime answers, accepts jobs and stores artifacts, and finds problems that\n" +
 			"it cannot solve: credentials that are not revoked, leased resources whose clean-up fails,\n" +
-			"MCP servers that do not answer, and jobs that wait for a worker that is not connected.\n" +
-			"Each finding is a line with the remedy. A short token is a warning. A check that needs\n" +
-			"the role admin or the admin listener is reported as not seen. The exit code is 1 with a\n" +
-			"problem, otherwise 0.",
+			"MCP servers that do not answer, jobs that wait for a worker that is not connected, a full\n" +
+			"disk, a certificate that ends, a reload that failed and clocks that differ.\n" +
+			"Each finding is a line with the remedy. What may become a problem is a warning. A check that\n" +
+			"needs the role admin or the admin listener is reported as not seen. The exit code is 1\n" +
+			"with a problem, otherwise 0.",
 		Args: noArgs,
 	}
 	t := addTargetWith(cmd, addDocumentOutput(cmd))
@@ -284,24 +285,30 @@ func adminPages(admin string, client *http.Client) (*pages, error) {
 
 // get reads a page.
 func (p *pages) get(ctx context.Context, path, query string) (status int, text string, err error) {
+	status, _, text, err = p.fetch(ctx, path, query)
+	return status, text, err
+}
+
+// fetch is get with the headers of the answer.
+func (p *pages) fetch(ctx context.Context, path, query string) (status int, header http.Header, text string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, adminWait, fmt.Errorf("no answer within %s", adminWait))
 	defer cancel()
 	u := p.base.JoinPath(path)
 	u.RawQuery = query
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return 0, "", err
+		return 0, nil, "", err
 	}
 	resp, err := p.client.Do(req)
 	if err != nil {
 		if problem := tlsProblem(p.base.String(), err); problem != nil {
-			return 0, "", problem
+			return 0, nil, "", problem
 		}
-		return 0, "", netCause(err)
+		return 0, nil, "", netCause(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminReply))
-	return resp.StatusCode, string(body), err
+	return resp.StatusCode, resp.Header, string(body), err
 }
 
 // admin runs the checks that need the admin listener.
@@ -311,7 +318,7 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 		d.add(check, statusUnchecked, "", "readiness, store and MCP servers: give the URL of the admin listener with --admin")
 		return
 	}
-	status, text, err := p.get(ctx, "readyz", "verbose")
+	status, header, text, err := p.fetch(ctx, "readyz", "verbose")
 	switch {
 	case err != nil && !p.explicit:
 		d.add(check, statusUnchecked, "",
@@ -334,7 +341,12 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 		d.add(check, statusProblem, "", "read the metrics of %s: %v", p.base, err)
 		return
 	}
+	now := time.Now()
+	d.clock(header.Get("Date"), now)
 	d.store(g["arcp_store_bytes"][""], g["arcp_store_max_bytes"][""])
+	d.disk(g)
+	d.certificate(g, now)
+	d.reload(g)
 	d.mcpServers(g["arcp_mcp_servers"])
 	d.waiting(g["arcp_jobs_waiting"][arcp.WaitWorker])
 }
@@ -398,10 +410,10 @@ func (d *diagnosis) mcpServers(n map[string]float64) {
 	}
 }
 
-// gauges has the gauges of a server by name and by the value of their label, "" without a label.
+// gauges has the gauges and counters of a server by name and by the value of their label, "" without a label.
 type gauges map[string]map[string]float64
 
-// gauges reads the gauges from the metrics.
+// gauges reads the gauges and counters from the metrics.
 func (p *pages) gauges(ctx context.Context) (gauges, error) {
 	status, text, err := p.get(ctx, "metrics", "")
 	if err != nil {
@@ -423,7 +435,7 @@ func (p *pages) gauges(ctx context.Context) (gauges, error) {
 			for _, l := range m.GetLabel() {
 				label = l.GetValue()
 			}
-			values[label] += m.GetGauge().GetValue()
+			values[label] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 		all[name] = values
 	}

@@ -38,7 +38,7 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	wantOutcome(t, "no problem", o, exitOK, "ok", "")
 	for _, want := range []string{"accepts jobs of root with the roles client, admin",
 		"artifacts    ok       an artifact was stored, read and released", "credentials  ok",
-		"resources    ok", "reports that the server is ready", "store        ok", "mcp          ok", "MCP servers that are ready: 0 of 0"} {
+		"resources    ok", "reports that the server is ready", "the clocks of the server and of this machine agree", "store        ok", "mcp          ok", "MCP servers that are ready: 0 of 0"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("the findings have no %q:\n%s", want, o.stdout)
 		}
@@ -112,6 +112,44 @@ func TestDoctorOfStore(t *testing.T) {
 		d.store(c.bytes, c.limit)
 		if f := d.Findings[0]; f.Status != c.status || f.Message != c.message {
 			t.Errorf("%v of %v bytes: %+v, want %s %s", c.bytes, c.limit, f, c.status, c.message)
+		}
+	}
+}
+
+// The checks of the disk, the certificate, the reload and the clock.
+func TestDoctorOfServer(t *testing.T) {
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	in := func(d time.Duration) gauges {
+		return gauges{"arcp_certificate_expiry_timestamp_seconds": {"": float64(now.Add(d).Unix())}}
+	}
+	free := func(n float64) gauges { return gauges{"arcp_store_free_bytes": {"": n}} }
+	for name, c := range map[string]struct {
+		check func(d *diagnosis)
+		want  string // status and start of the message; empty: no finding
+	}{
+		"no disk":             {func(d *diagnosis) { d.disk(gauges{}) }, ""},
+		"enough disk":         {func(d *diagnosis) { d.disk(free(lowDisk)) }, "ok 2 GiB are free"},
+		"little disk":         {func(d *diagnosis) { d.disk(free(lowDisk - (1 << 30))) }, "warning 1 GiB are free"},
+		"failed commits":      {func(d *diagnosis) { d.disk(gauges{"arcp_store_commit_errors_total": {"": 2}}) }, "problem commits that failed: 2"},
+		"no certificate":      {func(d *diagnosis) { d.certificate(gauges{}, now) }, ""},
+		"long certificate":    {func(d *diagnosis) { d.certificate(in(certificateSoon), now) }, "ok the certificate expires at"},
+		"short certificate":   {func(d *diagnosis) { d.certificate(in(certificateSoon-time.Second), now) }, "warning the certificate expires at"},
+		"expired certificate": {func(d *diagnosis) { d.certificate(in(0), now) }, "problem the certificate expired at"},
+		"reloaded":            {func(d *diagnosis) { d.reload(gauges{"arcp_config_last_reload_successful": {"": 1}}) }, ""},
+		"not reloaded":        {func(d *diagnosis) { d.reload(gauges{"arcp_config_last_reload_successful": {"": 0}}) }, "problem the last reload of the configuration failed"},
+		"same clock":          {func(d *diagnosis) { d.clock(now.Add(-maxClockSkew).Format(http.TimeFormat), now) }, "ok the clocks"},
+		"other clock": {func(d *diagnosis) { d.clock(now.Add(-time.Minute).Format(http.TimeFormat), now) },
+			"warning the clock of the server differs from this one by -1m0s"},
+		"no clock": {func(d *diagnosis) { d.clock("", now) }, "not seen the admin listener sends no date"},
+	} {
+		var d diagnosis
+		c.check(&d)
+		got := ""
+		if len(d.Findings) > 0 {
+			got = string(d.Findings[0].Status) + " " + d.Findings[0].Message
+		}
+		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"net/http"
+	"time"
+)
+
+// Bounds of the checks of a server.
+const (
+	lowDisk         = 2 << 30             // free bytes; the default of --min-free is a quarter
+	certificateSoon = 14 * 24 * time.Hour // before the end of a certificate
+	maxClockSkew    = 10 * time.Second
+)
+
+// disk finds a disk that is nearly full, and commits that have failed. A server without a data directory, or with a
+// --min-free of 0, does not report the free bytes.
+func (d *diagnosis) disk(g gauges) {
+	const check = "disk"
+	free, known := g["arcp_store_free_bytes"][""]
+	switch failed := g["arcp_store_commit_errors_total"][""]; {
+	case failed > 0:
+		d.add(check, statusProblem, "see the server's log; restart the server once the cause is mended", "commits that failed: %.0f", failed)
+	case !known:
+	case free < lowDisk:
+		d.add(check, statusWarning, "free space on the disk of --data; below --min-free nothing new is accepted", "%s are free", binarySize(free))
+	default:
+		d.add(check, statusOK, "", "%s are free", binarySize(free))
+	}
+}
+
+// certificate finds a certificate that ends soon, or has ended. A server without TLS has none.
+func (d *diagnosis) certificate(g gauges, now time.Time) {
+	const check = "certificate"
+	seconds, known := g["arcp_certificate_expiry_timestamp_seconds"][""]
+	if !known {
+		return
+	}
+	const renew = "replace the files of --tls-cert and --tls-key, and send SIGHUP"
+	end := time.Unix(int64(seconds), 0)
+	switch left := end.Sub(now); {
+	case left <= 0:
+		d.add(check, statusProblem, renew, "the certificate expired at %s", clock(end))
+	case left < certificateSoon:
+		d.add(check, statusWarning, renew, "the certificate expires at %s", clock(end))
+	default:
+		d.add(check, statusOK, "", "the certificate expires at %s", clock(end))
+	}
+}
+
+// reload finds a configuration that the last SIGHUP has not applied.
+func (d *diagnosis) reload(g gauges) {
+	if ok, known := g["arcp_config_last_reload_successful"][""]; known && ok == 0 {
+		d.add("reload", statusProblem, "run arcp config check, and send SIGHUP again", "the last reload of the configuration failed")
+	}
+}
+
+// clock compares the clock of the server with the one of this machine. date is the header of an answer that came at
+// now. Leases, tokens and schedules depend on both.
+func (d *diagnosis) clock(date string, now time.Time) {
+	const check = "clock"
+	server, err := http.ParseTime(date)
+	if err != nil {
+		d.add(check, statusUnchecked, "", "the admin listener sends no date")
+		return
+	}
+	skew := server.Sub(now.Truncate(time.Second)) // the header has whole seconds
+	if skew.Abs() > maxClockSkew {
+		d.add(check, statusWarning, "synchronise the clocks: tokens, leases and schedules depend on them",
+			"the clock of the server differs from this one by %s", skew.Round(time.Second))
+		return
+	}
+	d.add(check, statusOK, "", "the clocks of the server and of this machine agree")
+}
