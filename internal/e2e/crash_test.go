@@ -41,6 +41,16 @@ func endToEnd(t *testing.T) {
 	}
 }
 
+// ofOtherPrograms skips a test with the race detector, which watches this process alone. The test starts the server and a
+// program of another project, and has no concurrency of its own.
+func ofOtherPrograms(t *testing.T) {
+	t.Helper()
+	endToEnd(t)
+	if raceDetector {
+		t.Skip("starts programs that the race detector does not watch: left out with -race")
+	}
+}
+
 // binary builds the command once for all tests.
 func binary(t *testing.T) string {
 	t.Helper()

@@ -21,6 +21,7 @@ import (
 // printed, except that they take the URL of the server from the environment. Programs that resume lose
 // their connection after the first progress.
 func TestDocumentedProgramsInterop(t *testing.T) {
+	ofOtherPrograms(t)
 	t.Parallel()
 	p := startServer(t, binary(t), ":memory:")
 	defer p.kill(t)

@@ -4,6 +4,9 @@ package e2e
 
 import "github.com/arcpd/arcpd/arcp/draft/strict"
 
+// raceDetector reports whether the tests run with the race detector.
+const raceDetector = false
+
 // playedLibraries are the libraries that the checks of the draft dialect play.
 var playedLibraries = strict.Libraries
 

@@ -82,6 +82,7 @@ var rustCannot = map[arcp.Type]undecodable{
 // when they call themselves clients of the crate, and one of each type that is sent in
 // no check.
 func TestRustDecodeInterop(t *testing.T) {
+	ofOtherPrograms(t)
 	t.Parallel()
 	programs := interop.Rust(t)
 	sent := rustFrames(t)

@@ -176,9 +176,11 @@ func killProcess(cmd *exec.Cmd) {
 
 // TestWorkerPackages runs the tests that the packages for workers have, and their examples.
 func TestWorkerPackages(t *testing.T) {
-	endToEnd(t)
+	ofOtherPrograms(t)
+	t.Parallel()
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
 			sdk, example := l.prepare(t)
 			for _, commands := range l.tests {
 				t.Run("tests", func(t *testing.T) { l.test(t, sdk, commands) })
