@@ -194,7 +194,7 @@ func printBackup(a *app, answer backupAnswer) error {
 	if a.json {
 		return a.printJSON(answer)
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s: %d bytes\n", answer.Dir, answer.Bytes)
+	_, err := fmt.Fprintf(a.stdout, "%s: %s\n", answer.Dir, counted(answer.Bytes, "byte"))
 	if answer.NotCopied != "" {
 		_, err = fmt.Fprintf(a.stdout, "not copied: %s\n", answer.NotCopied)
 	}

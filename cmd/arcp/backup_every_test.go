@@ -182,5 +182,5 @@ func TestBackupEveryOfAServer(t *testing.T) {
 	o := cli(t, "backup", dir, "--admin", p.admin, "--keep", "2")
 	wantOutcome(t, "one copy below the directory", o, exitOK, dir, "")
 	list := namesIn(t, dir)
-	wantOutcome(t, "the last copy", cli(t, "backup", "verify", filepath.Join(dir, list[len(list)-1])), exitOK, "1 jobs", "")
+	wantOutcome(t, "the last copy", cli(t, "backup", "verify", filepath.Join(dir, list[len(list)-1])), exitOK, "1 job,", "")
 }

@@ -73,7 +73,8 @@ func printReport(a *app, r *copyReport) (err error) {
 	for _, p := range r.Problems {
 		fmt.Fprintf(a.stdout, "problem: %s\n", p)
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: %d sessions, %d jobs, %d events, %d artifacts\n", r.Dir, r.Sessions, r.Jobs, r.Events, r.Artifacts)
+	_, err = fmt.Fprintf(a.stdout, "%s: %s, %s, %s, %s\n", r.Dir,
+		counted(r.Sessions, "session"), counted(r.Jobs, "job"), counted(r.Events, "event"), counted(r.Artifacts, "artifact"))
 	if r.NotChecked != "" {
 		_, err = fmt.Fprintf(a.stdout, "not checked: %s\n", r.NotChecked)
 	}

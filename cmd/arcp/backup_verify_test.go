@@ -51,8 +51,8 @@ func TestBackupVerify(t *testing.T) {
 	data, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "copy")
 	p, id := sealedServer(t, data)
 	o := cli(t, "backup", to, "--admin", p.admin, "--verify")
-	wantOutcome(t, "a copy of a busy server", o, exitOK, " 1 jobs, ", "")
-	wantOutcome(t, "the artifact of the copy", o, exitOK, " 1 artifacts\n", "")
+	wantOutcome(t, "a copy of a busy server", o, exitOK, " 1 job, ", "")
+	wantOutcome(t, "the artifact of the copy", o, exitOK, " 1 artifact\n", "")
 	before := tree(t, to)
 	o = cli(t, "backup", "verify", to, "-o", "json")
 	wantOutcome(t, "the same copy", o, exitOK, `"whole":true,"problems":[]`, "")
@@ -62,7 +62,7 @@ func TestBackupVerify(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	offline := filepath.Join(t.TempDir(), "offline")
-	wantOutcome(t, "a copy of a stopped server", cli(t, "backup", offline, "--data", data, "--verify"), exitOK, " 1 artifacts\n", "")
+	wantOutcome(t, "a copy of a stopped server", cli(t, "backup", offline, "--data", data, "--verify"), exitOK, " 1 artifact\n", "")
 
 	artifact := filepath.Join(artifactDir, string(id))
 	for _, c := range []struct {
@@ -107,7 +107,7 @@ func TestBackupVerify(t *testing.T) {
 	if err := os.Rename(filepath.Join(offline, credential.KeyFile), key); err != nil {
 		t.Fatal(err)
 	}
-	wantOutcome(t, "the key is elsewhere", cli(t, "backup", "verify", offline, "--secret-key-file", key), exitOK, " 1 artifacts\n", "")
+	wantOutcome(t, "the key is elsewhere", cli(t, "backup", "verify", offline, "--secret-key-file", key), exitOK, " 1 artifact\n", "")
 	wantRefusal(t, cli(t, "backup", "verify", t.TempDir()), exitFailed, "is not a copy of a data directory")
 	restored := demoServer(t, "--data", to)
 	wantOutcome(t, "a server starts with the checked copy", restored.cli("artifacts", "get", string(id)), exitOK, "content", "")

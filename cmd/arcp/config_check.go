@@ -60,7 +60,7 @@ func checkConfiguration(a *app, v *settings.Values, err error) error {
 	case list == nil:
 		warnAbout(a.stderr, c)
 		if !a.json {
-			fmt.Fprintf(a.stdout, "ok: %d settings, %d tools\n", v.CountSet(), c.tools.entries)
+			fmt.Fprintf(a.stdout, "ok: %s, %s\n", counted(v.CountSet(), "setting"), counted(c.tools.entries, "tool"))
 		}
 	}
 	if list != nil {

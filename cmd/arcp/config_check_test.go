@@ -166,7 +166,7 @@ func TestConfigCheckOfAFileWithoutMistakes(t *testing.T) {
 		t.Errorf("%v, want an empty list", o)
 	}
 	o = cli(t, "config", "check", write(t, filepath.Join(dir, "no-auth.yaml"), "drain: 5s\n"))
-	wantOutcome(t, "without authentication", o, exitOK, "ok: 1 settings, 0 tools\n", "warning: `arcp serve` also needs --token")
+	wantOutcome(t, "without authentication", o, exitOK, "ok: 1 setting, 0 tools\n", "warning: `arcp serve` also needs --token")
 	wantOutcome(t, "a directory", cli(t, "config", "check", dir), exitUsage, "is a directory", "")
 	wantOutcome(t, "no file", cli(t, "config", "check", filepath.Join(dir, "none")), exitUsage, "no such file", "")
 }

@@ -38,7 +38,7 @@ func TestConfigInit(t *testing.T) {
 	// An existing file is kept, and replaced with --force.
 	write(t, file, "drain: 5s\n")
 	wantRefusal(t, cli(t, "config", "init", file), exitUsage, "exists; give another file, or --force to replace it")
-	wantOutcome(t, "the file is kept", cli(t, "config", "check", file), exitOK, "ok: 1 settings", "")
+	wantOutcome(t, "the file is kept", cli(t, "config", "check", file), exitOK, "ok: 1 setting", "")
 	wantOutcome(t, "--force", cli(t, "config", "init", file, "--force"), exitOK, "", "is written")
 	if again, err := os.ReadFile(file); err != nil || string(again) != string(text) {
 		t.Errorf("the replaced file differs: %v", err)

@@ -27,6 +27,7 @@ func (d *demonstration) approve(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	d.jobs = append(d.jobs, job.ID())
 	var id string
 	select {
 	case id = <-asked:

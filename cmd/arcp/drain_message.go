@@ -33,13 +33,13 @@ func jobsInTheWay(st store.Store, n int) string {
 	}
 	names := slices.Sorted(maps.Keys(tools))
 	if more := len(names) - maxDrainTools; more > 0 {
-		names = append(names[:maxDrainTools], fmt.Sprintf("%d more tools", more))
+		names = append(names[:maxDrainTools], counted(more, "more tool"))
 	}
 	return fmt.Sprintf("%s (%s)", counted(n, "job"), strings.Join(names, ", "))
 }
 
 // counted returns a number with its noun.
-func counted(n int, noun string) string {
+func counted[T int | int64 | uint64](n T, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}

@@ -192,7 +192,7 @@ func (jl *jobList) lastJobs(ctx context.Context, c *client.Client, p client.List
 	}
 	slices.Reverse(last.Items)
 	if older > 0 {
-		fmt.Fprintf(jl.stderr, "%d older rows are not shown; --limit 0 lists all\n", older)
+		fmt.Fprintf(jl.stderr, "not shown: %s; --limit 0 lists all\n", counted(older, "older row"))
 	}
 	return last, nil
 }

@@ -122,7 +122,7 @@ func TestNewestJobsOfAnEarlierRuntime(t *testing.T) {
 		}
 		c.reply(env, arcp.SessionJobs, page)
 	})
-	wantOutcome(t, "the newest", r.cli("jobs", "ls", "--limit", "4", "-o", "name"), exitOK, "job_3b\njob_2b\njob_1b\njob_3\n", "2 older rows are not shown")
+	wantOutcome(t, "the newest", r.cli("jobs", "ls", "--limit", "4", "-o", "name"), exitOK, "job_3b\njob_2b\njob_1b\njob_3\n", "not shown: 2 older rows; --limit 0 lists all")
 	wantOutcome(t, "all", r.cli("jobs", "ls", "--all", "-o", "name"), exitOK, "job_3b\njob_2b\njob_1b\njob_3\njob_2\njob_1\n", "")
 }
 

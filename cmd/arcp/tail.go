@@ -132,7 +132,7 @@ func feedMarker(env *arcp.Envelope) string {
 		if gap.Skipped == 0 {
 			return "events may be missing here: the runtime has dropped the last position; live events follow"
 		}
-		return fmt.Sprintf("%d events of low priority were skipped, from %s to %s: this terminal is too slow", gap.Skipped, gap.FirstID, gap.LastID)
+		return fmt.Sprintf("skipped: %s of low priority, from %s to %s: this terminal is too slow", counted(gap.Skipped, "event"), gap.FirstID, gap.LastID)
 	}
 	return ""
 }

@@ -53,7 +53,7 @@ func TestTailPrintsTheFeed(t *testing.T) {
 		"BACKPRESSURE_OVERFLOW: too slow")
 	wantOutcome(t, "the connection", o, exitFailed, "", "connection lost, reconnecting")
 	wantOutcome(t, "where live events begin", o, exitFailed, "", "live events follow\n")
-	wantOutcome(t, "the gap", o, exitFailed, "", "3 events of low priority were skipped, from msg_2 to msg_4")
+	wantOutcome(t, "the gap", o, exitFailed, "", "skipped: 3 events of low priority, from msg_2 to msg_4")
 	o = tailed(t, overflow).cli(append(tailArgs, "-o", "json")...)
 	wantOutcome(t, "JSON", o, exitFailed, `"id":"msg_1"`, `"id":"msg_g"`)
 	wantRefusal(t, cli(t, "tail", "--min-priority", "urgent"), exitUsage, `--min-priority: "urgent" is not one of low, normal, high, critical`)
