@@ -12,8 +12,8 @@ import (
 )
 
 // migrate converts a store of an older format. It may be interrupted: the format number is written
-// last, and a second migration changes nothing. Events of format 2 are not rewritten: they are read
-// as they are.
+// last, and a second migration changes nothing. Events of format 2 and rows of jobs of format 3 are not
+// rewritten: they are read as they are.
 func (o opener) migrate(dir string, from uint64) error {
 	if from == 1 {
 		if err := o.migrateFrom1(dir); err != nil {

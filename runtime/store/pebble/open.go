@@ -21,9 +21,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// format is the format that this version reads and writes. In format 2 every event has a whole body.
-// In format 1 there are fewer indexes.
-const format = 3
+// format is the format that this version reads and writes. In format 3 the row of a job has no start. In
+// format 2 every event has a whole body. In format 1 there are fewer indexes.
+const format = 4
 
 // Open opens the store in a directory, which it creates if there is none. It returns
 // store.ErrLocked if another process has the store open, and store.ErrFormat if a newer
