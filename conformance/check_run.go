@@ -21,8 +21,11 @@ type checkRun struct {
 	conns  []connection
 	sent   map[string]bool // ids of messages sent on any connection
 
-	failure string
-	skip    string
+	active *link // the connection that was used last
+
+	failure   string
+	rule, got string // of the failure; rule is "" if the title of the check is the rule
+	skip      string
 }
 
 func newCheckRun(ctx context.Context, target *Target, s *server) *checkRun {
@@ -60,8 +63,11 @@ func (run *checkRun) cleanup() {
 	}
 }
 
-// Failf records a violation by the server and ends the check.
+// Failf records a violation by the server and ends the check. If the format begins with "%s: ", the
+// first argument is the violated rule.
 func (run *checkRun) Failf(format string, args ...any) {
+	rule, got := splitViolation(format, args)
+	run.rule, run.got = redact(rule, run.tr.secrets), redact(got, run.tr.secrets)
 	run.failure = redact(fmt.Sprintf(format, args...), run.tr.secrets)
 	runtime.Goexit()
 }

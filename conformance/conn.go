@@ -70,7 +70,7 @@ func (r *received) code() string {
 func payload[P any](t *checkRun, f *received) P {
 	p, err := arcp.DecodePayload[P](&f.Envelope)
 	if err != nil {
-		t.Failf("%s: %v", f.Type, err)
+		t.Failf("%s: %v", "the payload of "+f.Type+" has the members of its type", err)
 	}
 	return p
 }
@@ -189,7 +189,7 @@ func (r *received) changesTools() bool {
 func (c *checkConn) validate(text []byte) *received {
 	f, err := c.v.frame(text)
 	if err != nil {
-		c.t.Failf("the server sent a frame that a strict client refuses: %v", err)
+		c.t.Failf("%s: %v", "the server sends only frames that a strict client accepts", err)
 	}
 	if c.v.session != "" {
 		c.Session = c.v.session

@@ -54,7 +54,7 @@ func (c *draftConn) ReadFrame() ([]byte, error) {
 		return nil, c.readError(err)
 	}
 	if err := c.validate(text); err != nil {
-		c.t.Failf("the server sent a frame that a client refuses: %v", err)
+		c.t.Failf("%s: %v", "the server sends only frames that a client accepts", err)
 	}
 	if env, err := arcp.DecodeDraftFromRuntime(text); err == nil && env.Type == arcp.SubscribeEvent {
 		var p arcp.SubscribeEventPayload
@@ -102,7 +102,7 @@ func (c *draftConn) checkAlive() {
 	for {
 		text, err := c.ReadFrame()
 		if err != nil {
-			c.t.Failf("the session still works at the end: %v", err)
+			c.t.Failf("%s: %v", "the session still works at the end", err)
 		}
 		env, _ := arcp.DecodeDraftFromRuntime(text) // an invalid frame has failed the check
 		var pong struct {

@@ -27,6 +27,9 @@ type link struct {
 	stop          func() bool // stops aborting tc at the end of t.ctx
 	stopKeepalive context.CancelFunc
 	gone          bool // closed by either side
+
+	sentType    string // type of the last sent message
+	sentCommand string // type of the last sent message that is not a keepalive
 }
 
 func newLink(t *checkRun, tc transport.Conn) *link {
@@ -45,6 +48,7 @@ func (l *link) transportLink() *link { return l }
 
 func (l *link) write(frame []byte) {
 	l.t.tr.add(l.n, Sent, frame)
+	l.setSent(typeOf(frame))
 	err := l.tc.Write(frame)
 	if err == nil {
 		err = l.tc.Flush()
@@ -56,6 +60,7 @@ func (l *link) write(frame []byte) {
 }
 
 func (l *link) read() ([]byte, error) {
+	l.t.active = l
 	text, err := l.tc.Read()
 	if err != nil {
 		return nil, l.ended(err)

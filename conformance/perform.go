@@ -25,6 +25,9 @@ func (run *checkRun) perform(c *script.Check) {
 	if skip, ok := errors.AsType[script.Skip](err); ok {
 		run.Skipf("%s", string(skip))
 	}
+	if f, ok := errors.AsType[*script.Failure](err); ok {
+		run.Failf("%s: %s\n%s: %s", f.Why, f.Found, f.At, f.Source)
+	}
 	if err != nil {
 		run.Failf("%v", err)
 	}
@@ -220,10 +223,12 @@ var hostVerbs = map[string]func(c connection, args []script.Value) (script.Value
 		return nil, nil
 	},
 	"binary": func(c connection, _ []script.Value) (script.Value, error) {
+		c.transportLink().setSent(binaryFrame)
 		return nil, c.transportLink().tc.(proxy.BinaryWriter).WriteBinary([]byte{1, 2, 3})
 	},
 	"sidecar": sendSidecar,
 	"not_utf8": func(c connection, _ []script.Value) (script.Value, error) {
+		c.transportLink().setSent(malformedFrame)
 		return nil, c.transportLink().tc.Write([]byte("{\"arcp\":\"1.1\",\"id\":\"msg_\xff\xfe\"}"))
 	},
 	"secret": func(c connection, args []script.Value) (script.Value, error) {

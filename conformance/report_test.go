@@ -27,6 +27,7 @@ func sample() *Report {
 			{ID: "jobs.life", Title: "a job is accepted, started & ended", Group: "jobs", Dialect: arcp.DialectRFC,
 				Section: "RFC §6.3", Level: Must, Status: Failed, Duration: Millis(10 * time.Millisecond),
 				Reason: "a started job ends: got job.failed 3, want job.completed\nand a second line",
+				Rule:   "a started job ends", Sent: "tool.invoke", Got: "job.failed 3, want job.completed",
 				Transcript: []Entry{
 					{At: 0, Conn: 1, Dir: Noted, Text: "connected"},
 					{At: Millis(1500 * time.Microsecond), Conn: 1, Dir: Sent, Text: `{"type":"tool.invoke","payload":{"tool":"<demo>"}}`},

@@ -59,6 +59,9 @@ type Result struct {
 	Level      Level        `json:"level"`
 	Status     Status       `json:"status"`
 	Reason     string       `json:"reason,omitempty"` // why the check failed or was skipped
+	Rule       string       `json:"rule,omitempty"`   // the violated rule, if it is not Title
+	Sent       string       `json:"sent,omitempty"`   // type of the last message sent on the connection of the failure
+	Got        string       `json:"got,omitempty"`    // what came instead, in one line
 	Duration   Millis       `json:"duration_ms"`
 	Transcript []Entry      `json:"transcript,omitempty"` // only for a failed check
 }
@@ -221,6 +224,7 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	switch {
 	case t.failure != "":
 		res.Status, res.Reason, res.Transcript = Failed, t.failure, t.tr.entries()
+		res.setFinding(t)
 	case t.skip != "":
 		res.Reason = t.skip
 	default:

@@ -1,0 +1,64 @@
+package conformance
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// A failed check says in one line which rule is violated, what was sent and what came.
+func TestFindings(t *testing.T) {
+	results := runChecks(t, fakeTarget(t),
+		testCheck("x.expect", func(t *checkRun) {
+			c := t.Open()
+			c.Ping()
+			c.Expect("a ping is answered by silence", arcp.Ack, "")
+		}),
+		testCheck("x.barrier", func(t *checkRun) {
+			c := t.Open()
+			c.Send(arcp.Cancel, arcp.CancelPayload{Target: "job", TargetID: unknownJob})
+			c.ExpectNothing("a cancel is not answered")
+		}),
+		testCheck("x.two", func(t *checkRun) {
+			a, b := t.Open(), t.Dial()
+			a.Ping()
+			b.write([]byte("{"))
+			a.Expect("a ping is answered by silence", arcp.Ack, "")
+		}),
+		testCheck("x.malformed", func(t *checkRun) {
+			c := t.Open()
+			c.write([]byte(`{"type":7}`))
+			t.Failf("%s: got %s\nand more", "a type is a text", "nothing")
+		}),
+		testCheck("x.secret", func(t *checkRun) {
+			t.Open()
+			t.Failf("%s: got %s", "the token "+fakeToken+" is secret", fakeToken)
+		}),
+		testCheck("x.untold", func(t *checkRun) { t.Failf("connect to the server: %s", "refused") }),
+		testCheck("x.panics", func(*checkRun) { panic("oops") }),
+	)
+	for i, want := range []string{
+		"a ping is answered by silence; sent: session.open, then ping; got: pong, want ack",
+		"a cancel is not answered; sent: cancel, then ping; got: cancel.refused",
+		"a ping is answered by silence; sent: session.open, then ping; got: pong, want ack",
+		"a type is a text; sent: frame without a valid type; got: nothing",
+		"the token [redacted] is secret; sent: session.open; got: [redacted]",
+		"a title; got: connect to the server: refused",
+		"a title; got: the check itself panicked: oops",
+	} {
+		res := results[i]
+		res.Title, res.Level, res.Section = "a title", Must, "RFC §1"
+		if got := res.Finding(); !strings.HasPrefix(got, res.ID+" (MUST, RFC §1): "+want) || strings.Contains(got, "\n") {
+			t.Errorf("%s: %s, want %s", res.ID, got, want)
+		}
+	}
+}
+
+// The finding of a script has the rule after the step, and not the place in the file.
+func TestFindingOfScript(t *testing.T) {
+	rule, got := splitViolation("%s: %s\n%s: %s", []any{"a rule: with a colon", "got nack", "jobs.txt:3", "a< ack"})
+	if rule != "a rule: with a colon" || got != "nack" {
+		t.Errorf("splitViolation = %q, %q", rule, got)
+	}
+}
