@@ -12,15 +12,23 @@ import (
 	"github.com/arcpd/arcpd/conformance/script"
 )
 
-// Level is the severity of the rule behind a check.
+// Level is the severity of the rule behind a check. Must, Should and May are rules of RFC 0001 or of
+// the draft. House is a rule that only SPEC.md has.
 type Level string
 
 // The levels.
 const (
-	Must    Level = "must"    // required by the protocol, or fatal to a client that decodes strictly
-	Should  Level = "should"  // recommended by the protocol
-	Runtime Level = "runtime" // a choice of this project where the protocol leaves one
+	Must   Level = "must"   // required by the protocol
+	Should Level = "should" // recommended by the protocol
+	May    Level = "may"    // optional in the protocol, and judged where a server does it
+	House  Level = "house"  // promised by SPEC.md only: for arcpd and for servers that want the same
 )
+
+// Levels are all levels, from the strongest.
+var Levels = []Level{Must, Should, May, House}
+
+// ProtocolLevels are the levels that judge any server.
+var ProtocolLevels = []Level{Must, Should, May}
 
 // draftPrefix begins the id of each check of the draft dialect.
 const draftPrefix = "draft."
@@ -172,5 +180,13 @@ var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit", "even
 func (o *Options) selects(c *Check) bool {
 	in := func(list []string, s string) bool { return len(list) == 0 || slices.Contains(list, s) }
 	return in(o.Groups, c.Group()) && in(o.IDs, c.ID) &&
-		(len(o.Levels) == 0 || slices.Contains(o.Levels, c.Level))
+		slices.Contains(o.levels(), c.Level)
+}
+
+// levels returns the chosen levels.
+func (o *Options) levels() []Level {
+	if len(o.Levels) == 0 {
+		return ProtocolLevels
+	}
+	return o.Levels
 }

@@ -22,4 +22,7 @@
 //
 // The section of a check is a section of RFC 0001 revision 2 (RFC) or of the Internet-Draft (ARCP
 // 1.1). Where both leave a choice it is a section of this project's SPEC.md (SPEC).
+//
+// Levels separate what the protocol says (must, should, may) from what only SPEC.md says (house).
+// Run performs checks of the level house only if Options chooses that level.
 package conformance

@@ -18,11 +18,12 @@ const (
 	DefaultParallel = 4
 )
 
-// Options selects checks and bounds their execution. An empty list selects everything.
+// Options selects checks and bounds their execution. An empty list of groups or ids selects
+// everything.
 type Options struct {
 	Groups []string
 	IDs    []string
-	Levels []Level
+	Levels []Level // empty: ProtocolLevels; House is chosen explicitly
 
 	Parallel int           // number of checks that run at the same time; zero or less: DefaultParallel
 	Timeout  time.Duration // limit for one check; zero or less: DefaultTimeout

@@ -40,7 +40,7 @@ func SelfTest(ctx context.Context, target Target) error {
 }
 
 func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
-	r := &runner{target: &target, opts: &Options{Timeout: soundTimeout}}
+	r := &runner{target: &target, opts: &Options{Levels: Levels, Timeout: soundTimeout}}
 	checks := detecting(target.Dialect, faults)
 	r.server = r.probe(ctx, checks)
 	if r.server.err != "" {

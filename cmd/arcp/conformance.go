@@ -104,7 +104,7 @@ func newConformanceRun(a *app) *cobra.Command {
 	f.StringVar(&r.library, "library", "",
 		"library that the checks of the draft dialect play: "+strings.Join(libraries(), ", ")+" (default typescript)")
 	f.StringSliceVar(&r.opts.IDs, "check", nil, "only these checks")
-	f.StringSliceVar(&r.levels, "level", nil, "only checks of these levels: must, should, runtime")
+	f.StringSliceVar(&r.levels, "level", nil, "checks of these levels: must, should, may, house (default must, should and may: what the protocol says)")
 	f.StringVar(&r.target.Principal, "principal", "", "principal of the token, if known")
 	f.StringVar(&r.target.OtherToken, "other-token", "", "bearer token of another principal; checks that need one are skipped without")
 	f.StringVar(&r.target.ObserverToken, "observer-token", "",
