@@ -42,7 +42,8 @@ type Check struct {
 	Level   Level
 	Needs   []string // preconditions: a Need constant, "tool:NAME" or "capability:NAME"
 
-	run func(ctx context.Context, t *checkRun)
+	run    func(ctx context.Context, t *checkRun)
+	script *script.Check // nil: generated
 }
 
 // Group returns the name of the group in ID.
@@ -99,7 +100,7 @@ var scripts embed.FS
 
 // registry parses the scripts once and returns all checks.
 var registry = sync.OnceValue(func() []Check {
-	files := parseScripts("scripts")
+	files := parseScripts(scriptFolder(arcp.DialectRFC))
 	var all []Check
 	for _, name := range groups {
 		if more := generated[name]; more != nil {
@@ -112,7 +113,7 @@ var registry = sync.OnceValue(func() []Check {
 			all = append(all, scripted(s, arcp.DialectRFC))
 		}
 	}
-	files = parseScripts("scripts/draft")
+	files = parseScripts(scriptFolder(arcp.DialectDraft))
 	for _, name := range draftGroups {
 		for _, s := range files[name].Checks {
 			all = append(all, scripted(s, arcp.DialectDraft))
@@ -135,7 +136,7 @@ func parseScripts(folder string) map[string]*script.File {
 
 // scripted returns the check of a script header. Its steps are in the script or in inGo.
 func scripted(s *script.Check, d arcp.Dialect) Check {
-	c := Check{ID: s.ID, Dialect: d, Title: s.Title, Section: s.Section, Level: Level(s.Level)}
+	c := Check{ID: s.ID, Dialect: d, Title: s.Title, Section: s.Section, Level: Level(s.Level), script: s}
 	if d == arcp.DialectDraft {
 		c.ID = draftPrefix + s.ID
 	}
@@ -179,8 +180,8 @@ var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit", "even
 // selects reports whether the options include the check.
 func (o *Options) selects(c *Check) bool {
 	in := func(list []string, s string) bool { return len(list) == 0 || slices.Contains(list, s) }
-	return in(o.Groups, c.Group()) && in(o.IDs, c.ID) &&
-		slices.Contains(o.levels(), c.Level)
+	return in(o.Groups, c.Group()) && in(o.IDs, c.ID) && slices.Contains(o.levels(), c.Level) &&
+		(len(o.Sections) == 0 || slices.ContainsFunc(o.Sections, func(s string) bool { return SectionMatches(c.Section, s) }))
 }
 
 // levels returns the chosen levels.

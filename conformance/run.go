@@ -18,12 +18,15 @@ const (
 	DefaultParallel = 4
 )
 
-// Options selects checks and bounds their execution. An empty list of groups or ids selects
-// everything.
+// Options selects checks and bounds their execution. An empty list of groups, ids or sections
+// selects everything.
 type Options struct {
 	Groups []string
 	IDs    []string
 	Levels []Level // empty: ProtocolLevels; House is chosen explicitly
+
+	// Sections are sections of the specifications, as SectionMatches compares them.
+	Sections []string
 
 	Parallel int           // number of checks that run at the same time; zero or less: DefaultParallel
 	Timeout  time.Duration // limit for one check; zero or less: DefaultTimeout
@@ -105,7 +108,7 @@ var ErrNoChecks = errors.New("conformance: the options select no check")
 // example because the target cannot be reached. Failed checks are not an error. Checks that have
 // not started when ctx ends are reported as skipped.
 func Run(ctx context.Context, target Target, opts Options) (Report, error) {
-	checks := opts.selected(target.Dialect)
+	checks := opts.Selected(target.Dialect)
 	report := Report{URL: target.URL, Started: time.Now()}
 	if len(checks) == 0 {
 		return report, ErrNoChecks
@@ -124,7 +127,8 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	return report, nil
 }
 
-func (o *Options) selected(d arcp.Dialect) []Check {
+// Selected returns the checks that the options select, in the order of Checks.
+func (o *Options) Selected(d arcp.Dialect) []Check {
 	var list []Check
 	for _, c := range Checks(d) {
 		if o.selects(&c) {

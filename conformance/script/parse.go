@@ -19,6 +19,7 @@ type Check struct {
 	Level   string
 	Section string
 	Needs   []string
+	Source  Source
 
 	file  *File
 	steps []*step
@@ -44,6 +45,7 @@ type macro struct {
 	conn   string // parameter for the connection
 	params []string
 	steps  []*step
+	source Source
 }
 
 // macro finds a macro by name.
@@ -125,6 +127,7 @@ type parser struct {
 	name  string
 	file  *File
 	verbs func(string) bool
+	text  []string // the lines of the file
 	lines []line
 	next  int
 	uses  []*step // of verbs and macros
@@ -140,7 +143,8 @@ func (p *parser) fail(number int, format string, args ...any) {
 // split makes logical lines and leaves out empty ones and comments.
 func (p *parser) split(data string) {
 	var open *line // a line whose brackets are not closed
-	for i, text := range strings.Split(data, "\n") {
+	p.text = strings.Split(data, "\n")
+	for i, text := range p.text {
 		trimmed := strings.TrimSpace(text)
 		if open != nil {
 			open.text += " " + trimmed
@@ -213,7 +217,9 @@ func (p *parser) top() {
 			return
 		}
 		p.next++
-		p.file.macros[names[1]] = &macro{conn: names[0], params: names[2:], steps: p.block(l.indent)}
+		m := &macro{conn: names[0], params: names[2:], steps: p.block(l.indent)}
+		m.source = p.sourceFrom(names[1], l.number)
+		p.file.macros[names[1]] = m
 		return
 	case "section":
 		p.file.section = rest
@@ -268,6 +274,7 @@ func (p *parser) check(l line) {
 	}
 	p.next++
 	c.steps = p.block(-1)
+	c.Source = p.sourceFrom(c.ID, l.number)
 	f.Checks = append(f.Checks, c)
 }
 
