@@ -18,6 +18,12 @@ type TextOptions struct {
 func WriteText(w io.Writer, r *Report, opts TextOptions) error {
 	p := &textPrinter{w: w, color: opts.Color}
 	p.printf("%s %s at %s\n", orUnknown(r.Runtime.Kind), r.Runtime.Version, orUnknown(r.URL))
+	if r.Seed != 0 {
+		p.printf("order of the checks: seed %d\n", r.Seed)
+	}
+	for _, habit := range r.Habits {
+		p.printf("observed: %s\n", habit)
+	}
 	width := 0
 	for i := range r.Results {
 		width = max(width, len(r.Results[i].ID))
@@ -27,7 +33,21 @@ func WriteText(w io.Writer, r *Report, opts TextOptions) error {
 	}
 	p.printf("\n%d passed, %d failed, %d skipped in %s\n", r.Count(Passed), r.Count(Failed), r.Count(Skipped),
 		time.Duration(r.Duration).Round(time.Millisecond))
+	p.comparison(r.Baseline)
 	return p.err
+}
+
+// comparison prints the difference from a baseline.
+func (p *textPrinter) comparison(c *Comparison) {
+	if c == nil {
+		return
+	}
+	p.printf("%s\n", c)
+	for _, list := range c.lists() {
+		for _, id := range list.ids {
+			p.printf("  %-11s %s\n", list.name, id)
+		}
+	}
 }
 
 func orUnknown(s string) string {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -31,8 +33,15 @@ type Options struct {
 	Parallel int           // number of checks that run at the same time; zero or less: DefaultParallel
 	Timeout  time.Duration // limit for one check; zero or less: DefaultTimeout
 
+	// Seed shuffles the order in which the checks run; 0: the order of Checks.
+	Seed uint64
+
 	// OnResult receives each result when its check ends. Calls do not overlap. May be nil.
 	OnResult func(Result)
+
+	// StopAfter reports whether the run ends after a result. Checks that have not started are then
+	// skipped. Calls overlap neither with each other nor with OnResult. May be nil.
+	StopAfter func(Result) bool
 }
 
 // Status is the outcome of a check.
@@ -51,6 +60,16 @@ type Millis time.Duration
 // MarshalJSON writes milliseconds with three decimals.
 func (m Millis) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(time.Duration(m).Microseconds())/1000, 'f', 3, 64), nil
+}
+
+// UnmarshalJSON reads milliseconds.
+func (m *Millis) UnmarshalJSON(text []byte) error {
+	ms, err := strconv.ParseFloat(string(text), 64)
+	if err != nil {
+		return fmt.Errorf("milliseconds: %w", err)
+	}
+	*m = Millis(time.Duration(ms * float64(time.Millisecond)).Round(time.Microsecond))
+	return nil
 }
 
 // Result is the outcome of one check.
@@ -76,6 +95,10 @@ type Report struct {
 	Runtime  arcp.RuntimeInfo `json:"runtime"`
 	Started  time.Time        `json:"started"`
 	Duration Millis           `json:"duration_ms"`
+	Dialect  arcp.Dialect     `json:"dialect"`
+	Seed     uint64           `json:"seed,omitempty"`     // order in which the checks ran; 0: that of Checks
+	Habits   []string         `json:"habits,omitempty"`   // what the run has observed and does not judge
+	Baseline *Comparison      `json:"baseline,omitempty"` // difference from an earlier report; nil: not compared
 	Results  []Result         `json:"results"`
 }
 
@@ -109,7 +132,7 @@ var ErrNoChecks = errors.New("conformance: the options select no check")
 // not started when ctx ends are reported as skipped.
 func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	checks := opts.Selected(target.Dialect)
-	report := Report{URL: target.URL, Started: time.Now()}
+	report := Report{URL: target.URL, Started: time.Now(), Dialect: target.Dialect, Seed: opts.Seed}
 	if len(checks) == 0 {
 		return report, ErrNoChecks
 	}
@@ -144,7 +167,8 @@ type runner struct {
 	opts   *Options
 	server *server
 
-	mu sync.Mutex // held while OnResult runs
+	mu      sync.Mutex // held while OnResult and StopAfter run
+	stopped atomic.Bool
 }
 
 func (r *runner) timeout() time.Duration {
@@ -190,7 +214,7 @@ func (r *runner) run(ctx context.Context, checks []Check) []Result {
 			}
 		})
 	}
-	for i := range checks {
+	for _, i := range r.order(len(checks)) {
 		if slices.Contains(checks[i].Needs, NeedRestart) {
 			alone = append(alone, i)
 			continue
@@ -206,13 +230,27 @@ func (r *runner) run(ctx context.Context, checks []Check) []Result {
 	return results
 }
 
-func (r *runner) publish(res Result) {
-	if r.opts.OnResult == nil {
-		return
+// order returns the indexes of n checks in the order in which they run.
+func (r *runner) order(n int) []int {
+	if r.opts.Seed != 0 {
+		return rand.New(rand.NewPCG(r.opts.Seed, 0)).Perm(n)
 	}
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+func (r *runner) publish(res Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.opts.OnResult(res)
+	if r.opts.OnResult != nil {
+		r.opts.OnResult(res)
+	}
+	if r.opts.StopAfter != nil && !r.stopped.Load() {
+		r.stopped.Store(r.opts.StopAfter(res))
+	}
 }
 
 func (r *runner) runOne(ctx context.Context, c *Check) Result {
@@ -242,6 +280,9 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 func (r *runner) skipReason(ctx context.Context, c *Check) string {
 	if ctx.Err() != nil {
 		return "the run was cancelled"
+	}
+	if r.stopped.Load() {
+		return "the run ended before this check"
 	}
 	for _, need := range c.Needs {
 		if reason := r.server.missing(r.target, need); reason != "" {
