@@ -20,8 +20,10 @@ type checkRun struct {
 	tr     *transcript
 	conns  []connection
 	sent   map[string]bool // ids of messages sent on any connection
+	house  bool            // rules of SPEC.md are judged
 
 	failure string
+	broke   Level // level of the violated rule if it is not that of the check
 	skip    string
 }
 

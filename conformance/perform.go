@@ -25,6 +25,9 @@ func (run *checkRun) perform(c *script.Check) {
 	if skip, ok := errors.AsType[script.Skip](err); ok {
 		run.Skipf("%s", string(skip))
 	}
+	if failed, ok := errors.AsType[*script.Failure](err); ok && failed.House {
+		run.broke = House
+	}
 	if err != nil {
 		run.Failf("%v", err)
 	}
@@ -70,6 +73,9 @@ func (h host) Restart() error {
 
 // PollDeadline implements script.Host.
 func (h host) PollDeadline() time.Time { return h.t.pollDeadline() }
+
+// House implements script.Host.
+func (h host) House() bool { return h.t.house }
 
 // Var implements script.Host.
 func (h host) Var(name string) (script.Value, bool) {

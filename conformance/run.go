@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ type Result struct {
 	Group      string       `json:"group"`
 	Dialect    arcp.Dialect `json:"dialect"`
 	Section    string       `json:"section"`
-	Level      Level        `json:"level"`
+	Level      Level        `json:"level"` // of the check; House if only a house step failed
 	Status     Status       `json:"status"`
 	Reason     string       `json:"reason,omitempty"` // why the check failed or was skipped
 	Duration   Millis       `json:"duration_ms"`
@@ -217,11 +218,13 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
 	defer cancel()
 	t := newCheckRun(ctx, r.target, r.server)
+	t.house = slices.Contains(r.opts.levels(), House)
 	t.execute(c.run)
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "":
 		res.Status, res.Reason, res.Transcript = Failed, t.failure, t.tr.entries()
+		res.Level = cmp.Or(t.broke, c.Level)
 	case t.skip != "":
 		res.Reason = t.skip
 	default:
