@@ -26,36 +26,36 @@ type rule struct {
 // rules are the rules of frames in the RFC's dialect. A frame that violates several of them is a
 // violation of the first one.
 var rules = []rule{
-	{id: "envelope", title: "a frame is a JSON object with arcp, id, type, timestamp and the object payload", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: (*validator).envelope},
-	{id: "timestamp", title: "timestamp is RFC 3339", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: (*validator).timestamp},
-	{id: "type", title: "a type is one of the protocol, or has a namespace", section: "RFC §6.2", level: Must, unknown: true, inside: true, check: (*validator).knownType},
+	{id: "envelope", title: "a frame is a JSON object with arcp, id, type, timestamp and the object payload", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: alone(envelopeRule)},
+	{id: "timestamp", title: "timestamp is RFC 3339", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: alone(timestampRule)},
+	{id: "type", title: "a type is one of the protocol, or has a namespace", section: "RFC §6.2", level: Must, unknown: true, inside: true, check: alone(knownTypeRule)},
 	{id: "ids-unique", title: "a frame has an id of its own", section: "RFC §6.1.1", level: Must, unknown: true, check: (*validator).once},
 	{id: "before-session", title: "nothing but the handshake is sent before a session is accepted", section: "RFC §8.1", level: Must, unknown: true, check: (*validator).handshake},
 	{id: "session", title: "a frame has the session_id of its session", section: "RFC §6.1.1", level: Must, unknown: true, check: (*validator).sessionID},
 	{id: "scope", title: "an event has the job_id, stream_id or subscription_id of its type", section: "RFC §6.1.1", level: Must, check: (*validator).scope},
 	{id: "answers", title: "an answer has the correlation_id of the command", section: "RFC §6.3", level: Must, check: (*validator).answers},
-	{id: "errors", title: "an error has a code and a message", section: "RFC §18.1", level: Must, inside: true, check: (*validator).errors},
-	{id: "codes", title: "a code is one of the protocol, or has a namespace", section: "RFC §18.2", level: Must, inside: true, check: (*validator).codes},
-	{id: "stated-members", title: "a payload has the members that its section states", section: "RFC §11-§15", level: Must, inside: true, check: (*validator).stated},
+	{id: "errors", title: "an error has a code and a message", section: "RFC §18.1", level: Must, inside: true, check: alone(errorsRule)},
+	{id: "codes", title: "a code is one of the protocol, or has a namespace", section: "RFC §18.2", level: Must, inside: true, check: alone(codesRule)},
+	{id: "stated-members", title: "a payload has the members that its section states", section: "RFC §11-§15", level: Must, inside: true, check: alone(statedRule)},
 	{id: "one-end", title: "a job ends once", section: "RFC §6.3", level: Must, check: (*validator).jobEnds},
 	{id: "replay", title: "an event that is sent again does not change", section: "RFC §19", level: Must, unknown: true, check: (*validator).unchanged},
 	{id: "numbers", title: "the event_seq of a session has no gaps", section: "ARCP 1.1 §8.3", level: Must, check: (*validator).sequence},
-	{id: "priority", title: "priority is low, normal, high or critical", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: (*validator).priority},
-	{id: "states", title: "the state of a job is one of the protocol", section: "RFC §10.2", level: Must, inside: true, check: (*validator).states},
-	{id: "log-levels", title: "the level of a log is one of the protocol", section: "RFC §17.2", level: Must, inside: true, check: (*validator).logLevels},
-	{id: "stream-kinds", title: "the kind of a stream is one of the protocol", section: "RFC §11.1", level: Should, inside: true, check: (*validator).streamKinds},
+	{id: "priority", title: "priority is low, normal, high or critical", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: alone(priorityRule)},
+	{id: "states", title: "the state of a job is one of the protocol", section: "RFC §10.2", level: Must, inside: true, check: alone(statesRule)},
+	{id: "log-levels", title: "the level of a log is one of the protocol", section: "RFC §17.2", level: Must, inside: true, check: alone(logLevelsRule)},
+	{id: "stream-kinds", title: "the kind of a stream is one of the protocol", section: "RFC §11.1", level: Should, inside: true, check: alone(streamKindsRule)},
 
-	{id: "direction", title: "a type comes from a side that sends it", section: "SPEC §3", level: House, inside: true, check: (*validator).direction},
-	{id: "decodes", title: "a frame decodes strictly", section: "SPEC §2.1", level: House, unknown: true, inside: true, check: func(_ *validator, f *received) error { return f.strict }},
+	{id: "direction", title: "a type comes from a side that sends it", section: "SPEC §3", level: House, inside: true, check: alone(directionRule)},
+	{id: "decodes", title: "a frame decodes strictly", section: "SPEC §2.1", level: House, unknown: true, inside: true, check: alone(func(f *received) error { return f.strict })},
 	{id: "negotiated", title: "a type of a capability is sent after the capability was negotiated", section: "SPEC §3.10", level: House, check: (*validator).negotiatedType},
 	{id: "version", title: "arcp is that of session.open", section: "SPEC §2.1", level: House, unknown: true, inside: true, check: (*validator).spokenVersion},
-	{id: "utc", title: "timestamp is UTC with T and Z", section: "SPEC §2.1", level: House, unknown: true, inside: true, check: (*validator).utc},
+	{id: "utc", title: "timestamp is UTC with T and Z", section: "SPEC §2.1", level: House, unknown: true, inside: true, check: alone(utcRule)},
 	{id: "secrets", title: "a frame has no token of a client", section: "SPEC §5.12", level: House, unknown: true, check: (*validator).noSecret},
 	{id: "prefixes", title: "an identifier has its prefix", section: "SPEC §2.2", level: House, unknown: true, check: (*validator).identifiers},
 	{id: "payloads", title: "the members of a payload have the types of the catalog", section: "SPEC §3", level: House, inside: true, check: (*validator).payloadDecodes},
-	{id: "required-members", title: "a payload has every required member of the catalog", section: "SPEC §3", level: House, inside: true, check: (*validator).requiredMembers},
+	{id: "required-members", title: "a payload has every required member of the catalog", section: "SPEC §3", level: House, inside: true, check: alone(requiredMembersRule)},
 	{id: "nulls", title: "no member is null", section: "SPEC §2.1", level: House, unknown: true, inside: true, check: (*validator).noNull},
-	{id: "values", title: "enumerated members have values of the catalog", section: "SPEC §3", level: House, inside: true, check: (*validator).closedValues},
+	{id: "values", title: "enumerated members have values of the catalog", section: "SPEC §3", level: House, inside: true, check: alone(closedValuesRule)},
 	{id: "correlated", title: "each type has the correlation_id that the catalog demands", section: "SPEC §3", level: House, check: (*validator).correlated},
 	{id: "same-ids", title: "an id in envelope and payload is the same", section: "SPEC §2.2", level: House, check: (*validator).sameIDs},
 	{id: "correlation", title: "correlation_id names a message of the client", section: "SPEC §2.1", level: House, unknown: true, check: (*validator).correlation},
@@ -64,6 +64,11 @@ var rules = []rule{
 	{id: "order", title: "the events of a job begin with job.accepted, and none follows its end", section: "SPEC §5.3", level: House, check: func(v *validator, _ *received) error { return v.order }},
 	{id: "trace", title: "the events of a job have one trace_id", section: "SPEC §5.11", level: House, check: (*validator).trace},
 	{id: "forwarded", title: "the event of a subscribe.event is an event of a job or of the host", section: "SPEC §5.9", level: House, check: (*validator).forwarded},
+}
+
+// alone makes a rule of a frame a rule of a validator.
+func alone(check func(f *received) error) func(*validator, *received) error {
+	return func(_ *validator, f *received) error { return check(f) }
 }
 
 // framesGroup is the group of the checks of rules.
@@ -79,7 +84,7 @@ func frameChecks() []Check {
 	return list
 }
 
-func (v *validator) envelope(f *received) error {
+func envelopeRule(f *received) error {
 	for _, name := range []string{"arcp", "id", "type", "timestamp"} {
 		var s string
 		if raw := f.members[name]; raw == nil || arcp.Unmarshal(raw, &s) != nil || s == "" {
@@ -98,7 +103,7 @@ func (f *received) stamp() (s string) {
 	return s
 }
 
-func (v *validator) timestamp(f *received) error {
+func timestampRule(f *received) error {
 	s := f.stamp()
 	if _, err := time.Parse(time.RFC3339Nano, strings.ToUpper(s)); s != "" && err != nil {
 		return fmt.Errorf("timestamp %q is not RFC 3339", s)
@@ -108,7 +113,7 @@ func (v *validator) timestamp(f *received) error {
 
 var zulu = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$`)
 
-func (v *validator) utc(f *received) error {
+func utcRule(f *received) error {
 	if s := f.stamp(); !zulu.MatchString(s) {
 		return fmt.Errorf("timestamp %q is not RFC 3339 in UTC with T and Z", s)
 	}
@@ -122,7 +127,7 @@ func (v *validator) spokenVersion(f *received) error {
 	return nil
 }
 
-func (v *validator) knownType(f *received) error {
+func knownTypeRule(f *received) error {
 	if arcp.Lookup(f.Type) == nil && !namespaced(string(f.Type)) {
 		return fmt.Errorf("type %q is not of the protocol and has no namespace", f.Type)
 	}
@@ -138,7 +143,7 @@ func namespaced(name string) bool {
 	}) && strings.Count(name, ".") >= 2
 }
 
-func (v *validator) direction(f *received) error {
+func directionRule(f *received) error {
 	if arcp.Lookup(f.Type).From&arcp.FromRuntime == 0 {
 		return fmt.Errorf("only clients send type %q", f.Type)
 	}
@@ -226,7 +231,7 @@ func (v *validator) correlated(f *received) error {
 // errorTypes are types whose payload is an error.
 var errorTypes = []arcp.Type{arcp.Nack, arcp.JobFailed, arcp.ToolError, arcp.SessionRejected, arcp.StreamError}
 
-func (v *validator) errors(f *received) error {
+func errorsRule(f *received) error {
 	if !slices.Contains(errorTypes, f.Type) {
 		return nil
 	}
@@ -247,7 +252,7 @@ func (f *received) text(name string) (s string) {
 	return s
 }
 
-func (v *validator) codes(f *received) error {
+func codesRule(f *received) error {
 	code := f.text("code")
 	if code != "" && !arcp.Code(code).Known() && code != "RATE_LIMITED" && !strings.ContainsAny(code, ".:/") {
 		return fmt.Errorf("code %q is not a code of RFC 0001 §18.2 and has no namespace", code)
@@ -263,7 +268,7 @@ var statedMembers = map[arcp.Type][]string{
 	arcp.SubscribeEvent:     {"event"},
 }
 
-func (v *validator) stated(f *received) error {
+func statedRule(f *received) error {
 	for _, name := range statedMembers[f.Type] {
 		if !hasMember(f.Payload, name) {
 			return fmt.Errorf("%s has no payload.%s", f.Type, name)
@@ -272,7 +277,7 @@ func (v *validator) stated(f *received) error {
 	return nil
 }
 
-func (v *validator) priority(f *received) error {
+func priorityRule(f *received) error {
 	raw := f.members["priority"]
 	if raw != nil && !slices.Contains([]string{`"low"`, `"normal"`, `"high"`, `"critical"`, `null`}, string(raw)) {
 		return fmt.Errorf("priority is %s", raw)
@@ -288,7 +293,7 @@ func (f *received) oneOf(member string, values []string) error {
 	return nil
 }
 
-func (v *validator) states(f *received) error {
+func statesRule(f *received) error {
 	switch f.Type {
 	case arcp.JobHeartbeat:
 		return f.oneOf("state", jobStates)
@@ -318,22 +323,22 @@ func jobStatuses(f *received) error {
 	return nil
 }
 
-func (v *validator) logLevels(f *received) error {
+func logLevelsRule(f *received) error {
 	if f.Type != arcp.Log {
 		return nil
 	}
 	return f.oneOf("level", arcp.LogLevels)
 }
 
-func (v *validator) streamKinds(f *received) error {
+func streamKindsRule(f *received) error {
 	if f.Type != arcp.StreamOpen {
 		return nil
 	}
 	return f.oneOf("kind", []string{"text", "binary", "event", "log", "metric", "thought"})
 }
 
-// requiredMembers checks that the payload has each member that its Go struct always writes.
-func (v *validator) requiredMembers(f *received) error {
+// requiredMembersRule checks that the payload has each member that its Go struct always writes.
+func requiredMembersRule(f *received) error {
 	typ := reflect.TypeOf(arcp.Lookup(f.Type).NewPayload()).Elem()
 	missing := missingMembers(typ, f.Payload, "payload")
 	if f.Type == arcp.StreamChunk && !hasMember(f.Payload, "data") {
@@ -345,8 +350,8 @@ func (v *validator) requiredMembers(f *received) error {
 	return nil
 }
 
-// closedValues checks values that the RFC does not enumerate.
-func (v *validator) closedValues(f *received) error {
+// closedValuesRule checks values that the RFC does not enumerate.
+func closedValuesRule(f *received) error {
 	if code := f.text("code"); code != "" && (!arcp.Code(code).Known() || arcp.Code(code).Canonical() != arcp.Code(code) || code == string(arcp.CodeOK)) {
 		return fmt.Errorf("code %q is not a code of RFC 0001 §18.2; send a specific code in details.code", code)
 	}
