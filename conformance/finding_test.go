@@ -8,7 +8,7 @@ import (
 )
 
 // A failed check says in one line which rule is violated, what was sent and what came.
-func TestFindings(t *testing.T) {
+func TestFindingLines(t *testing.T) {
 	results := runChecks(t, fakeTarget(t),
 		testCheck("x.expect", func(t *checkRun) {
 			c := t.Open()

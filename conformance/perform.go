@@ -25,8 +25,12 @@ func (run *checkRun) perform(c *script.Check) {
 	if skip, ok := errors.AsType[script.Skip](err); ok {
 		run.Skipf("%s", string(skip))
 	}
-	if f, ok := errors.AsType[*script.Failure](err); ok {
-		run.Failf("%s: %s\n%s: %s", f.Why, f.Found, f.At, f.Source)
+	if failed, ok := errors.AsType[*script.Failure](err); ok {
+		run.opening = failed.Open
+		if failed.House {
+			run.broke = House
+		}
+		run.Failf("%s: %s\n%s: %s", failed.Why, failed.Found, failed.At, failed.Source)
 	}
 	if err != nil {
 		run.Failf("%v", err)
@@ -73,6 +77,9 @@ func (h host) Restart() error {
 
 // PollDeadline implements script.Host.
 func (h host) PollDeadline() time.Time { return h.t.pollDeadline() }
+
+// House implements script.Host.
+func (h host) House() bool { return slices.Contains(h.t.levels, House) }
 
 // Var implements script.Host.
 func (h host) Var(name string) (script.Value, bool) {
@@ -266,7 +273,7 @@ func (c *checkConn) ReadFrame() ([]byte, error) {
 		if err != nil {
 			return nil, c.readError(err)
 		}
-		if f := c.validate(text); c.catalog || !f.changesTools() {
+		if f := c.validate(text); f != nil && (c.catalog || !f.changesTools()) {
 			return text, nil
 		}
 	}

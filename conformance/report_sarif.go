@@ -108,7 +108,10 @@ func WriteSARIF(w io.Writer, r *Report) error {
 func sarifOf(res *Result, rule int) sarifResult {
 	file, line := "go_checks.go", 1
 	if c, ok := FindCheck(res.ID); ok {
-		if src := c.Source(); src.Script != "" {
+		switch src := c.Source(); {
+		case src.Frames:
+			file = "frame_rules.go"
+		case src.Script != "":
 			file, line = src.File, src.Line
 		}
 	}

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ type Result struct {
 	Group      string       `json:"group"`
 	Dialect    arcp.Dialect `json:"dialect"`
 	Section    string       `json:"section"`
-	Level      Level        `json:"level"`
+	Level      Level        `json:"level"` // of the check; House if only a house step failed
 	Status     Status       `json:"status"`
 	Reason     string       `json:"reason,omitempty"` // why the check failed or was skipped
 	Rule       string       `json:"rule,omitempty"`   // the violated rule, if it is not Title
@@ -145,7 +146,7 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	r := &runner{target: &target, opts: &opts}
 	r.server = r.probe(ctx, checks)
 	report.Runtime = r.server.accepted.Runtime
-	report.Results = r.run(ctx, checks)
+	report.Results = append(r.run(ctx, performed(checks)), r.frameResults(target.Dialect, checks)...)
 	report.Duration = Millis(time.Since(report.Started))
 	return report, nil
 }
@@ -161,11 +162,17 @@ func (o *Options) Selected(d arcp.Dialect) []Check {
 	return list
 }
 
-// runner performs checks. After the probe only mu and the data behind it change.
+// performed leaves out the checks of the group frames.
+func performed(checks []Check) []Check {
+	return slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return c.frames })
+}
+
+// runner performs checks. After the probe only findings, mu and the data behind it change.
 type runner struct {
-	target *Target
-	opts   *Options
-	server *server
+	target   *Target
+	opts     *Options
+	server   *server
+	findings findings
 
 	mu      sync.Mutex // held while OnResult and StopAfter run
 	stopped atomic.Bool
@@ -254,20 +261,21 @@ func (r *runner) publish(res Result) {
 }
 
 func (r *runner) runOne(ctx context.Context, c *Check) Result {
-	res := Result{ID: c.ID, Title: c.Title, Group: c.Group(), Dialect: c.Dialect, Section: c.Section,
-		Level: c.Level, Status: Skipped}
+	res := c.result(Skipped)
 	if res.Reason = r.skipReason(ctx, c); res.Reason != "" {
 		return res
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
 	defer cancel()
 	t := newCheckRun(ctx, r.target, r.server)
+	t.levels, t.findings = r.opts.levels(), &r.findings
 	t.execute(c.run)
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "":
 		res.Status, res.Reason, res.Transcript = Failed, t.failure, t.tr.entries()
 		res.setFinding(t)
+		res.Level = cmp.Or(t.broke, c.Level)
 	case t.skip != "":
 		res.Reason = t.skip
 	default:

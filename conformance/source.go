@@ -10,14 +10,15 @@ import (
 	"github.com/arcpd/arcpd/conformance/script"
 )
 
-// Source is the text of a check: a script with the macros that it uses, or the name of a function
-// of this package.
+// Source is the text of a check: a script with the macros that it uses, the name of a function of
+// this package, or neither for a rule of the frames that all checks receive.
 type Source struct {
 	File     string `json:"file,omitzero"` // of the script, for example scripts/jobs.txt
 	Line     int    `json:"line,omitzero"`
 	Script   string `json:"script,omitzero"`
 	Macros   []Text `json:"macros,omitempty"`
 	Function string `json:"function,omitzero"`
+	Frames   bool   `json:"frames,omitzero"` // a rule of frames
 }
 
 // Text is the text of a macro.
@@ -30,6 +31,9 @@ type Text struct {
 
 // Source returns the text of the check.
 func (c *Check) Source() Source {
+	if c.frames {
+		return Source{Frames: true}
+	}
 	if c.script == nil || !c.script.Scripted() {
 		return Source{Function: functionName(c.run)}
 	}

@@ -196,9 +196,12 @@ func printCheck(w io.Writer, c *conformance.Check) error {
 		fmt.Fprintf(&b, "  needs    %s\n", strings.Join(c.Needs, ", "))
 	}
 	src := c.Source()
-	if src.Function != "" {
+	switch {
+	case src.Frames:
+		b.WriteString("\nThe check is a rule of every frame that the other checks receive. It fails if one frame violates it.\n")
+	case src.Function != "":
 		fmt.Fprintf(&b, "\nThe check is in Go: the function %s of the package conformance.\n", src.Function)
-	} else {
+	default:
 		fmt.Fprintf(&b, "\n# %s, line %d\n%s\n", src.File, src.Line, src.Script)
 	}
 	for _, m := range src.Macros {

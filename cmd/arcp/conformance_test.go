@@ -50,6 +50,7 @@ func TestConformanceShow(t *testing.T) {
 		}
 	}
 	wantOutcome(t, "Go", cli(t, "conformance", "show", "takeover.race"), exitOK, "The check is in Go: the function takeoverRace", "")
+	wantOutcome(t, "frames", cli(t, "conformance", "show", "frames.envelope"), exitOK, "a rule of every frame", "")
 	wantOutcome(t, "JSON", cli(t, "conformance", "show", "cancel.running", "-o", "json"), exitOK, `"script":"== running: `, "")
 	wantOutcome(t, "unknown", cli(t, "conformance", "show", "cancel.x"), exitUsage, "", "`arcp conformance list` lists the checks")
 }

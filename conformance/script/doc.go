@@ -39,6 +39,21 @@
 //	restart                      end the server and start it again
 //	def c NAME PARAM ...         a macro: a step of connection c
 //
+// # House steps
+//
+// The word house before a step marks a rule that only SPEC.md has. The host says whether such
+// rules are judged. A house step is performed either way, and the check goes on if it fails:
+//
+//	house want $f.payload.nonce == x     -- a pong repeats the nonce
+//	house a< nack {code: NOT_FOUND}      the next frame is a nack; its payload is a house rule
+//	house a refused DUPLICATE_KEY        the last message is refused; the code is a house rule
+//	house a quiet                        reads up to the answer to a ping; what comes is a house rule
+//	house a MACRO ...                    each step of the macro is a house step
+//	house                                with an indented block: performed only if judged
+//
+// A house step that receives fails the check only if no frame of its type comes, or if that frame
+// answers another message.
+//
 // A frame that answers is correlated to the last message of its connection. The
 // clause re names another message, re any none; an envelope pattern replaces
 // the default.

@@ -46,6 +46,9 @@ type Host interface {
 
 	// PollDeadline returns when steps stop waiting for what comes by itself.
 	PollDeadline() time.Time
+
+	// House reports whether house steps are judged.
+	House() bool
 }
 
 // Failure says which rule a server breaks.
@@ -54,6 +57,8 @@ type Failure struct {
 	Found  string // and what came instead
 	At     string // file:line
 	Source string // the step
+	House  bool   // the rule is one of SPEC.md only
+	Open   bool   // a valid session.open or session.hello was not accepted
 }
 
 func (f *Failure) Error() string {
@@ -66,12 +71,16 @@ type Skip string
 func (s Skip) Error() string { return string(s) }
 
 // Run performs the steps of a check. The error is a *Failure if the server is at
-// fault, and a Skip if the check cannot be made.
+// fault, and a Skip if the check cannot be made. A check goes on after a house step
+// that fails, so its failure is the error only if no other step fails.
 func (c *Check) Run(h Host) error {
 	r := &run{host: h, file: c.file, title: c.Title, conns: map[string]*conn{}}
 	err := r.block(c.steps, r.scope(nil))
 	if _, ok := errors.AsType[*jump](err); ok {
-		return nil // a return at the top ends the check
+		err = nil // a return at the top ends the check
+	}
+	if err == nil && r.broken != nil {
+		return r.broken
 	}
 	return err
 }
@@ -85,6 +94,9 @@ type run struct {
 	at    *step // the innermost step with a text after --, else the current one
 	round Value // item of the innermost loop; nil: none
 	depth int   // of macro calls
+
+	house  bool     // the step, or a macro around it, is a house step
+	broken *Failure // the first house step that failed
 
 	barriers int // pings that no step asked for
 }
@@ -117,6 +129,7 @@ type conn struct {
 	version  string
 	sent     string // id of the last message
 	accepted Value  // payload of session.accepted
+	soon     bool   // the next read ends at the barrier ByTime
 }
 
 // frame is a received frame.
@@ -215,19 +228,45 @@ func (r *run) failf(format string, args ...any) error {
 }
 
 func (r *run) step(st *step, s *scope) error {
-	before := r.at
+	before, outer := r.at, r.house
 	if st.why != "" || r.at == nil || r.depth == 0 {
 		r.at = st
 	}
+	r.house = r.house || st.house
 	err := r.perform(st, s)
 	if wrong, ok := errors.AsType[*mismatch](err); ok {
-		err = r.failf("%v", wrong)
+		err = r.lenient(r.failf("%v", wrong))
 	}
+	r.house = outer
 	if err != nil && !isFinal(err) { // a value has the wrong type for the step
 		err = r.failf("%v", err)
 	}
 	if r.depth > 0 {
 		r.at = before
+	}
+	return err
+}
+
+// lenient keeps the failure of a house step and returns nil. Other errors are returned.
+func (r *run) lenient(err error) error {
+	failed, ok := errors.AsType[*Failure](err)
+	if !r.house || !ok {
+		return err
+	}
+	if failed.House = true; r.broken == nil && r.host.House() {
+		r.broken = failed
+	}
+	return nil
+}
+
+// houseBlock performs a block of house steps if they are judged. A failure ends the check.
+func (r *run) houseBlock(st *step, s *scope) error {
+	if !r.host.House() {
+		return nil
+	}
+	err := r.block(st.body, s)
+	if failed, ok := errors.AsType[*Failure](err); ok {
+		failed.House = true
 	}
 	return err
 }
@@ -246,7 +285,9 @@ func (r *run) perform(st *step, s *scope) error {
 	case "let":
 		return r.set(st, s, st.args[0])
 	case "want":
-		return r.want(st, s)
+		return r.lenient(r.want(st, s))
+	case houseVerb:
+		return r.houseBlock(st, s)
 	case "if":
 		if err := r.holds(st, s); err == nil {
 			return r.block(st.body, s)
@@ -523,8 +564,11 @@ func (c *conn) write(frame []byte) error {
 
 // next reads the next frame.
 func (r *run) next(c *conn) (*frame, error) {
-	data, err := c.ReadFrame()
-	if err != nil {
+	data, err := c.readFrame()
+	switch {
+	case errors.Is(err, errSilent):
+		return nil, err
+	case err != nil:
 		return nil, r.failf("%v", err)
 	}
 	f := &frame{text: data}
@@ -565,6 +609,9 @@ func (c *conn) record(f *frame) {
 		}
 		p := members(f.Payload)
 		c.session.id, c.session.token = plain(p["session_id"]), plain(p["resume_token"])
+		if c.session.id == "" { // the envelope may name the session alone
+			c.session.id = string(f.SessionID)
+		}
 	}
 	if f.EventSeq > 0 {
 		c.session.events[f.EventSeq] = f
@@ -585,31 +632,6 @@ func (f *frame) saysWhyItWaits() bool {
 func (f *frame) named(p *expr) bool {
 	typ := text(string(f.Type))
 	return p.kind == constant && same(p.value, typ) || slices.ContainsFunc(p.args, func(a *expr) bool { return same(a.value, typ) })
-}
-
-// barrier is a ping that no step asks for.
-type barrier struct{ id, nonce string }
-
-// barrier sends a ping. Its answer follows all that the server has sent before.
-func (r *run) barrier(c *conn) (b barrier, err error) {
-	sent := c.sent
-	r.barriers++
-	b.nonce = fmt.Sprintf("script-%d", r.barriers)
-	p := map[string]Value{"nonce": text(b.nonce)}
-	if c.dialect.ping == arcp.SessionPing {
-		p["sent_at"] = text(time.Now().UTC().Format(time.RFC3339Nano))
-	}
-	err = r.send(c, text(string(c.dialect.ping)), join(p), nil)
-	b.id, c.sent = c.sent, sent
-	return b, err
-}
-
-// passes reports whether a frame answers the ping.
-func (c *conn) passes(b barrier, f *frame) bool {
-	if c.dialect.correlated {
-		return f.Type == c.dialect.pong && string(f.CorrelationID) == b.id
-	}
-	return f.Type == c.dialect.pong && plain(members(f.Payload)["ping_nonce"]) == b.nonce
 }
 
 // onConn performs a step of one connection.
@@ -766,7 +788,7 @@ func (r *run) expect(st *step, s *scope, c *conn) (*frame, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = r.fits(st, s, f, corr)
+		err = r.arrives(st, s, f, corr)
 		wrong, mismatched := errors.AsType[*mismatch](err)
 		if !mismatched {
 			return f, err
@@ -794,6 +816,24 @@ func jobOf(st *step, s *scope) string {
 	return ""
 }
 
+// arrives compares a frame with a step that receives. A house step receives by type and
+// correlation_id; that the other members differ is kept as its failure.
+func (r *run) arrives(st *step, s *scope, f *frame, corr string) error {
+	if !r.house {
+		return r.fits(st, s, f, corr)
+	}
+	typed := *st
+	typed.args = st.args[:1]
+	if err := r.fits(&typed, s, f, corr); err != nil {
+		return err
+	}
+	err := r.fits(st, s, f, corr)
+	if wrong, ok := errors.AsType[*mismatch](err); ok {
+		return r.lenient(r.failf("got %s: %v", f, wrong))
+	}
+	return err
+}
+
 // fits compares a frame with a step.
 func (r *run) fits(st *step, s *scope, f *frame, corr string) error {
 	if err := s.match(st.args[0], text(string(f.Type)), "type"); err != nil {
@@ -815,24 +855,14 @@ func (r *run) fits(st *step, s *scope, f *frame, corr string) error {
 
 // never reads up to the answer to a ping, and wants no frame that fits.
 func (r *run) never(st *step, s *scope, c *conn) error {
-	ping, err := r.barrier(c)
-	if err != nil {
-		return err
-	}
-	for {
-		f, err := r.event(c)
-		if err != nil {
-			return err
+	return r.upToBarrier(c, func(f *frame) error {
+		err := r.fits(st, s, f, "")
+		if err == nil {
+			return r.lenient(r.failf("got %s", f))
 		}
-		if c.passes(ping, f) {
+		if _, ok := errors.AsType[*mismatch](err); ok {
 			return nil
 		}
-		err = r.fits(st, s, f, "")
-		if err == nil {
-			return r.failf("got %s", f)
-		}
-		if _, ok := errors.AsType[*mismatch](err); !ok {
-			return err
-		}
-	}
+		return err
+	})
 }
