@@ -27,8 +27,8 @@ func WriteText(w io.Writer, r *Report, opts TextOptions) error {
 	for _, name := range r.groupNames() {
 		p.group(r, name, width, opts.Verbose)
 	}
-	p.printf("\n%d passed, %d failed, %d skipped in %s\n", r.Count(Passed), r.Count(Failed), r.Count(Skipped),
-		time.Duration(r.Duration).Round(time.Millisecond))
+	p.printf("\n%d passed, %d failed, %d skipped%s in %s\n", r.Count(Passed), r.Count(Failed), r.Count(Skipped),
+		r.deviations(), time.Duration(r.Duration).Round(time.Millisecond))
 	return p.err
 }
 
@@ -77,7 +77,8 @@ func (p *textPrinter) printf(format string, args ...any) {
 
 func (p *textPrinter) group(r *Report, name string, width int, verbose bool) {
 	part := r.ofGroup(name)
-	p.printf("\n%-14s %3d passed %3d failed %3d skipped\n", name, part.Count(Passed), part.Count(Failed), part.Count(Skipped))
+	p.printf("\n%-14s %3d passed %3d failed %3d skipped%s\n", name, part.Count(Passed), part.Count(Failed),
+		part.Count(Skipped), part.deviations())
 	for _, res := range part.Results {
 		if res.Status == Passed && !verbose {
 			continue
@@ -91,10 +92,10 @@ func (p *textPrinter) group(r *Report, name string, width int, verbose bool) {
 	}
 }
 
-var statusColors = map[Status]string{Passed: "32", Failed: "31", Skipped: "33"}
+var statusColors = map[Status]string{Passed: "32", Failed: "31", Skipped: "33", KnownDeviation: "33", Stale: "31"}
 
 func (p *textPrinter) result(res *Result, width int) {
-	status := fmt.Sprintf("%-4s", map[Status]string{Passed: "ok", Failed: "FAIL", Skipped: "skip"}[res.Status])
+	status := fmt.Sprintf("%-4s", map[Status]string{Passed: "ok", Failed: "FAIL", Skipped: "skip", KnownDeviation: "known", Stale: "stale"}[res.Status])
 	if p.color {
 		status = "\x1b[" + statusColors[res.Status] + "m" + status + "\x1b[0m"
 	}
@@ -157,7 +158,7 @@ type junitSkipped struct {
 // WriteJUnit writes a report as JUnit XML with one suite for each group.
 func WriteJUnit(w io.Writer, r *Report) error {
 	all := junitSuites{Name: "arcp conformance", Tests: len(r.Results), Failures: r.Count(Failed),
-		Skipped: r.Count(Skipped), Time: seconds(r.Duration)}
+		Skipped: r.Count(Skipped) + r.Count(KnownDeviation), Time: seconds(r.Duration)}
 	for _, name := range r.groupNames() {
 		all.Suites = append(all.Suites, junitGroup(r.ofGroup(name), name, r.Started))
 	}
@@ -174,7 +175,7 @@ func WriteJUnit(w io.Writer, r *Report) error {
 }
 
 func junitGroup(part *Report, name string, started time.Time) junitSuite {
-	s := junitSuite{Name: name, Tests: len(part.Results), Failures: part.Count(Failed), Skipped: part.Count(Skipped),
+	s := junitSuite{Name: name, Tests: len(part.Results), Failures: part.Count(Failed), Skipped: part.Count(Skipped) + part.Count(KnownDeviation),
 		Time: seconds(part.Duration), Stamp: started.UTC().Format(time.RFC3339)}
 	for _, res := range part.Results {
 		s.Cases = append(s.Cases, junitResult(&res))
@@ -192,7 +193,7 @@ func junitResult(res *Result) junitCase {
 			fmt.Fprintln(&b, e)
 		}
 		c.Failure = &junitFailure{Message: res.Reason, Type: string(res.Level), Text: b.String()}
-	case Skipped:
+	case Skipped, KnownDeviation:
 		c.Skipped = &junitSkipped{Message: res.Reason}
 	}
 	return c
