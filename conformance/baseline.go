@@ -8,7 +8,7 @@ import (
 // Comparison lists the checks whose results differ from an earlier report, by id.
 type Comparison struct {
 	Regressions []string `json:"regressions"` // failed, and did not fail before
-	Known       []string `json:"known"`       // failed in both
+	Known       []string `json:"known"`       // failed in both, or known deviations
 	Mended      []string `json:"mended"`      // passed, and failed before
 	Lost        []string `json:"lost"`        // skipped, and passed before
 }
@@ -16,13 +16,24 @@ type Comparison struct {
 // Baseline has the status of each check of an earlier report, by id.
 type Baseline map[string]Status
 
-// NewBaseline returns the statuses of a report.
+// NewBaseline returns the statuses of a report. A known deviation is Failed, and a stale one Passed.
 func NewBaseline(r *Report) Baseline {
 	b := Baseline{}
 	for i := range r.Results {
-		b[r.Results[i].ID] = r.Results[i].Status
+		b[r.Results[i].ID] = r.Results[i].Status.outcome()
 	}
 	return b
+}
+
+// outcome returns Passed, Failed or Skipped: what came of the check without the mapping.
+func (s Status) outcome() Status {
+	switch s {
+	case KnownDeviation:
+		return Failed
+	case Stale:
+		return Passed
+	}
+	return s
 }
 
 // Regressed reports whether a result is a failure that the baseline does not have: the check passed,
@@ -34,14 +45,14 @@ func (b Baseline) Compare(now *Report) *Comparison {
 	c := &Comparison{Regressions: []string{}, Known: []string{}, Mended: []string{}, Lost: []string{}}
 	for i := range now.Results {
 		res := &now.Results[i]
-		switch before := b[res.ID]; {
+		switch before, status := b[res.ID], res.Status.outcome(); {
 		case b.Regressed(res):
 			c.Regressions = append(c.Regressions, res.ID)
-		case res.Status == Failed:
+		case status == Failed:
 			c.Known = append(c.Known, res.ID)
-		case res.Status == Passed && before == Failed:
+		case status == Passed && before == Failed:
 			c.Mended = append(c.Mended, res.ID)
-		case res.Status == Skipped && before == Passed:
+		case status == Skipped && before == Passed:
 			c.Lost = append(c.Lost, res.ID)
 		}
 	}

@@ -32,12 +32,14 @@ func TestJSONIsReadAgain(t *testing.T) {
 func TestCompare(t *testing.T) {
 	before := &Report{Results: []Result{{ID: "pp", Status: Passed}, {ID: "pf", Status: Passed}, {ID: "ps", Status: Passed},
 		{ID: "ff", Status: Failed}, {ID: "fp", Status: Failed}, {ID: "fs", Status: Failed},
-		{ID: "sf", Status: Skipped}, {ID: "sp", Status: Skipped}, {ID: "gone", Status: Passed}}}
+		{ID: "sf", Status: Skipped}, {ID: "sp", Status: Skipped}, {ID: "gone", Status: Passed},
+		{ID: "kf", Status: KnownDeviation}, {ID: "kp", Status: KnownDeviation}, {ID: "fk", Status: Failed}, {ID: "pk", Status: Passed}}}
 	now := &Report{Results: []Result{{ID: "pp", Status: Passed}, {ID: "pf", Status: Failed}, {ID: "ps", Status: Skipped},
 		{ID: "ff", Status: Failed}, {ID: "fp", Status: Passed}, {ID: "fs", Status: Skipped},
-		{ID: "sf", Status: Failed}, {ID: "sp", Status: Passed}, {ID: "nf", Status: Failed}, {ID: "np", Status: Passed}}}
+		{ID: "sf", Status: Failed}, {ID: "sp", Status: Passed}, {ID: "nf", Status: Failed}, {ID: "np", Status: Passed},
+		{ID: "kf", Status: Failed}, {ID: "kp", Status: Stale}, {ID: "fk", Status: KnownDeviation}, {ID: "pk", Status: KnownDeviation}}}
 	got := NewBaseline(before).Compare(now)
-	want := &Comparison{Regressions: []string{"pf", "sf", "nf"}, Known: []string{"ff"}, Mended: []string{"fp"}, Lost: []string{"ps"}}
+	want := &Comparison{Regressions: []string{"pf", "sf", "nf"}, Known: []string{"ff", "kf", "fk", "pk"}, Mended: []string{"fp", "kp"}, Lost: []string{"ps"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Compare = %+v, want %+v", got, want)
 	}
@@ -46,7 +48,7 @@ func TestCompare(t *testing.T) {
 	if err := WriteText(&b, now, TextOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 regressions, 1 mended, 1 known failures, 1 no longer judged", "  regression  nf\n", "  mended      fp\n", "  not judged  ps\n"} {
+	for _, want := range []string{"3 regressions, 2 mended, 4 known failures, 1 no longer judged", "  regression  nf\n", "  mended      fp\n", "  not judged  ps\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the report is\n%s, want %q in it", b.String(), want)
 		}

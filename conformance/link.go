@@ -47,6 +47,7 @@ func newLink(t *checkRun, tc transport.Conn) *link {
 func (l *link) transportLink() *link { return l }
 
 func (l *link) write(frame []byte) {
+	frame = l.t.target.Mapping.sent(frame)
 	l.t.tr.add(l.n, Sent, frame)
 	l.setSent(typeOf(frame))
 	err := l.tc.Write(frame)
@@ -69,7 +70,7 @@ func (l *link) read() ([]byte, error) {
 	if isBinary(l.tc) {
 		return nil, errors.New("a message announces each binary frame: no message announces this one")
 	}
-	return l.joinSidecar(slices.Clone(text))
+	return l.joinSidecar(l.t.target.Mapping.received(slices.Clone(text)))
 }
 
 // ended records the end of the connection, and returns err.

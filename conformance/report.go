@@ -31,8 +31,8 @@ func WriteText(w io.Writer, r *Report, opts TextOptions) error {
 	for _, name := range r.groupNames() {
 		p.group(r, name, width, opts.Verbose)
 	}
-	p.printf("\n%d passed, %d failed, %d skipped in %s\n", r.Count(Passed), r.Count(Failed), r.Count(Skipped),
-		time.Duration(r.Duration).Round(time.Millisecond))
+	p.printf("\n%d passed, %d failed, %d skipped%s in %s\n", r.Count(Passed), r.Count(Failed), r.Count(Skipped),
+		r.deviations(), time.Duration(r.Duration).Round(time.Millisecond))
 	p.comparison(r.Baseline)
 	return p.err
 }
@@ -95,7 +95,8 @@ func (p *textPrinter) printf(format string, args ...any) {
 
 func (p *textPrinter) group(r *Report, name string, width int, verbose bool) {
 	part := r.ofGroup(name)
-	p.printf("\n%-14s %3d passed %3d failed %3d skipped\n", name, part.Count(Passed), part.Count(Failed), part.Count(Skipped))
+	p.printf("\n%-14s %3d passed %3d failed %3d skipped%s\n", name, part.Count(Passed), part.Count(Failed),
+		part.Count(Skipped), part.deviations())
 	for _, res := range part.Results {
 		if res.Status == Passed && !verbose {
 			continue
@@ -112,10 +113,10 @@ func (p *textPrinter) group(r *Report, name string, width int, verbose bool) {
 	}
 }
 
-var statusColors = map[Status]string{Passed: "32", Failed: "31", Skipped: "33"}
+var statusColors = map[Status]string{Passed: "32", Failed: "31", Skipped: "33", KnownDeviation: "33", Stale: "31"}
 
 func (p *textPrinter) status(s Status) string {
-	status := fmt.Sprintf("%-4s", map[Status]string{Passed: "ok", Failed: "FAIL", Skipped: "skip"}[s])
+	status := fmt.Sprintf("%-4s", map[Status]string{Passed: "ok", Failed: "FAIL", Skipped: "skip", KnownDeviation: "known", Stale: "stale"}[s])
 	if p.color {
 		status = "\x1b[" + statusColors[s] + "m" + status + "\x1b[0m"
 	}

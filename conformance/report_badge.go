@@ -18,14 +18,14 @@ func badgeText(r *Report) (text, color string) {
 			must = c
 		}
 	}
-	judged := must.Passed + must.Failed
+	judged := must.Passed + must.Failed + must.Known
 	text = fmt.Sprintf("%s: %d of %d MUST", r.Dialect, must.Passed, judged)
 	switch {
 	case judged == 0:
 		return r.Dialect.String() + ": not judged", "#6e7781"
 	case must.Failed > 0:
 		return text, "#cf222e"
-	case failed > 0:
+	case failed > 0 || must.Known > 0:
 		return text, "#9a6700"
 	}
 	return text, "#1a7f37"

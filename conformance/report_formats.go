@@ -80,8 +80,8 @@ func (r *Report) defects() []defect {
 
 // levelCount counts the results of one level.
 type levelCount struct {
-	Level                   Level
-	Passed, Failed, Skipped int
+	Level                          Level
+	Passed, Failed, Skipped, Known int // Known deviations are not failed
 }
 
 // levelCounts counts the results of each level that has any.
@@ -92,16 +92,18 @@ func (r *Report) levelCounts() []levelCount {
 		for i := range r.Results {
 			if res := &r.Results[i]; res.Level == l {
 				switch res.Status {
-				case Passed:
+				case Passed, Stale:
 					c.Passed++
 				case Failed:
 					c.Failed++
 				case Skipped:
 					c.Skipped++
+				case KnownDeviation:
+					c.Known++
 				}
 			}
 		}
-		if c.Passed+c.Failed+c.Skipped > 0 {
+		if c.Passed+c.Failed+c.Skipped+c.Known > 0 {
 			list = append(list, c)
 		}
 	}

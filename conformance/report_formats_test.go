@@ -224,6 +224,7 @@ func TestBadge(t *testing.T) {
 		{[]Result{result(Must, Skipped)}, "draft: not judged", "#6e7781"},
 		{[]Result{result(Must, Passed), result(Must, Skipped)}, "draft: 1 of 1 MUST", "#1a7f37"},
 		{[]Result{result(Must, Passed), result(Should, Failed)}, "draft: 1 of 1 MUST", "#9a6700"},
+		{[]Result{result(Must, Stale), result(Must, KnownDeviation)}, "draft: 1 of 2 MUST", "#9a6700"},
 		{[]Result{result(Must, Passed), result(Must, Failed)}, "draft: 1 of 2 MUST", "#cf222e"},
 	} {
 		text, color := badgeText(&Report{Dialect: arcp.DialectDraft, Results: c.results})

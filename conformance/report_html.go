@@ -20,11 +20,12 @@ var htmlPage = template.Must(template.New("report").Funcs(template.FuncMap{
 // htmlReport is the data of the page.
 type htmlReport struct {
 	*Report
-	Server   string
-	Levels   []levelCount
-	Defects  []defect
-	Sections []*htmlGroup
-	Lists    []htmlList
+	Server     string
+	Deviations string
+	Levels     []levelCount
+	Defects    []defect
+	Sections   []*htmlGroup
+	Lists      []htmlList
 }
 
 // htmlGroup is a group of checks on the page.
@@ -44,7 +45,7 @@ type htmlList struct {
 // Failed checks are grouped by defect and have their transcripts.
 func WriteHTML(w io.Writer, r *Report) error {
 	page := htmlReport{Report: r, Server: strings.TrimSpace(orUnknown(r.Runtime.Kind) + " " + r.Runtime.Version),
-		Levels: r.levelCounts(), Defects: r.defects()}
+		Deviations: r.deviations(), Levels: r.levelCounts(), Defects: r.defects()}
 	for _, name := range r.groupNames() {
 		part := r.ofGroup(name)
 		page.Sections = append(page.Sections, &htmlGroup{Name: name, Passed: part.Count(Passed), Failed: part.Count(Failed),

@@ -16,6 +16,9 @@ func WriteJSON(w io.Writer, r *Report) error {
 	return enc.Encode(r)
 }
 
+// statuses are the statuses of results in a report.
+var statuses = []Status{Passed, Failed, Skipped, KnownDeviation, Stale}
+
 // ReadJSON reads a report that WriteJSON has written.
 func ReadJSON(in io.Reader) (*Report, error) {
 	r := &Report{}
@@ -28,7 +31,7 @@ func ReadJSON(in io.Reader) (*Report, error) {
 	}
 	for i := range r.Results {
 		res := &r.Results[i]
-		if res.ID == "" || !slices.Contains([]Status{Passed, Failed, Skipped}, res.Status) {
+		if res.ID == "" || !slices.Contains(statuses, res.Status) {
 			return nil, fmt.Errorf("not a JSON report of the conformance checks: result %d has the id %q and the status %q", i, res.ID, res.Status)
 		}
 	}

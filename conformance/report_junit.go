@@ -49,7 +49,7 @@ type junitSkipped struct {
 // WriteJUnit writes a report as JUnit XML with one suite for each group.
 func WriteJUnit(w io.Writer, r *Report) error {
 	all := junitSuites{Name: "arcp conformance", Tests: len(r.Results), Failures: r.Count(Failed),
-		Skipped: r.Count(Skipped), Time: seconds(r.Duration)}
+		Skipped: r.Count(Skipped) + r.Count(KnownDeviation), Time: seconds(r.Duration)}
 	for _, name := range r.groupNames() {
 		all.Suites = append(all.Suites, junitGroup(r.ofGroup(name), name, r.Started))
 	}
@@ -66,7 +66,7 @@ func WriteJUnit(w io.Writer, r *Report) error {
 }
 
 func junitGroup(part *Report, name string, started time.Time) junitSuite {
-	s := junitSuite{Name: name, Tests: len(part.Results), Failures: part.Count(Failed), Skipped: part.Count(Skipped),
+	s := junitSuite{Name: name, Tests: len(part.Results), Failures: part.Count(Failed), Skipped: part.Count(Skipped) + part.Count(KnownDeviation),
 		Time: seconds(part.Duration), Stamp: started.UTC().Format(time.RFC3339)}
 	for _, res := range part.Results {
 		s.Cases = append(s.Cases, junitResult(&res))
@@ -84,7 +84,7 @@ func junitResult(res *Result) junitCase {
 			fmt.Fprintln(&b, e)
 		}
 		c.Failure = &junitFailure{Message: res.Reason, Type: string(res.Level), Text: b.String()}
-	case Skipped:
+	case Skipped, KnownDeviation:
 		c.Skipped = &junitSkipped{Message: res.Reason}
 	}
 	return c

@@ -21,11 +21,11 @@ const maxTranscriptLines = 40
 func WriteMarkdown(w io.Writer, r *Report) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## ARCP conformance: %s\n\n", plainMarkdown(strings.TrimSpace(orUnknown(r.Runtime.Kind)+" "+r.Runtime.Version)))
-	fmt.Fprintf(&b, "%d passed, %d failed, %d skipped in %s, dialect `%s`\n\n", r.Count(Passed), r.Count(Failed), r.Count(Skipped),
-		time.Duration(r.Duration).Round(time.Millisecond), r.Dialect)
-	b.WriteString("| level | passed | failed | skipped |\n|---|---|---|---|\n")
+	fmt.Fprintf(&b, "%d passed, %d failed, %d skipped%s in %s, dialect `%s`\n\n", r.Count(Passed), r.Count(Failed), r.Count(Skipped),
+		r.deviations(), time.Duration(r.Duration).Round(time.Millisecond), r.Dialect)
+	b.WriteString("| level | passed | failed | skipped | known to fail |\n|---|---|---|---|---|\n")
 	for _, c := range r.levelCounts() {
-		fmt.Fprintf(&b, "| %s | %d | %d | %d |\n", strings.ToUpper(string(c.Level)), c.Passed, c.Failed, c.Skipped)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", strings.ToUpper(string(c.Level)), c.Passed, c.Failed, c.Skipped, c.Known)
 	}
 	markdownComparison(&b, r.Baseline)
 	markdownDefects(&b, r.defects())

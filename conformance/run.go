@@ -53,6 +53,9 @@ const (
 	Passed  Status = "passed"
 	Failed  Status = "failed"
 	Skipped Status = "skipped"
+
+	KnownDeviation Status = "known" // failed, and Mapping.Known has the check
+	Stale          Status = "stale" // passed, and Mapping.Known has the check
 )
 
 // Millis is a duration that JSON shows in milliseconds.
@@ -281,6 +284,7 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	default:
 		res.Status = Passed
 	}
+	r.target.Mapping.judge(&res)
 	return res
 }
 

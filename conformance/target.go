@@ -57,6 +57,10 @@ type Target struct {
 	// the same process or behind a proxy.
 	Dial func(ctx context.Context) (transport.Conn, error)
 
+	// Mapping has the names of the server's tools and its known deviations. Nil: the names are those
+	// in the checks, and there are no deviations.
+	Mapping *Mapping
+
 	// plant adds the fault of a self-test to each connection. Nil: there is none.
 	plant func(transport.Conn) transport.Conn
 
@@ -126,11 +130,7 @@ type server struct {
 // missing returns why the target does not meet a need, or "".
 func (s *server) missing(tg *Target, need string) string {
 	if name, ok := strings.CutPrefix(need, toolPrefix); ok {
-		reason := "the server has no tool " + name
-		if strings.HasPrefix(name, checkTools) {
-			reason += sourcesHint
-		}
-		return s.unless(s.tools[name], reason)
+		return s.unless(s.tools[name], tg.Mapping.missingTool(name))
 	}
 	if name, ok := strings.CutPrefix(need, capabilityPrefix); ok {
 		return s.unless(s.offers(arcp.Feature(name)), "capability "+name+" is not offered")
@@ -141,21 +141,21 @@ func (s *server) missing(tg *Target, need string) string {
 	}
 	switch {
 	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):
-		return "the target has no WebSocket URL"
+		return "the target has no WebSocket URL: reach the server by ws:// or wss://"
 	case need == NeedOther && tg.OtherToken == "":
-		return "no token of another principal was given"
+		return "no token of another principal was given: set other_token"
 	case need == NeedObserver && tg.ObserverToken == "":
-		return "no token of an observer was given"
+		return "no token of an observer was given: set observer_token"
 	case need == NeedPrincipal && tg.Principal == "":
-		return "no principal of the token was given"
+		return "no principal of the token was given: set principal"
 	case need == NeedJWT:
 		return tg.JWT.problem(tg)
 	case need == NeedAckWindow && tg.AckWindow == 0:
-		return "the server has no acknowledgement window"
+		return "the server has no acknowledgement window: set ack_window if it has one"
 	case need == NeedRestart && tg.Restart == nil:
-		return "the server cannot be restarted by the checks"
+		return "the server cannot be restarted by the checks: set restart in a mapping file"
 	case need == NeedFrameLimit && tg.frameLimit() < 0:
-		return "the frame limit of the server is unknown"
+		return "the frame limit of the server is unknown: set frame_limit"
 	}
 	return ""
 }
