@@ -11,13 +11,20 @@ import (
 // ruleFirst begins the format of a violation whose first argument is the rule.
 const ruleFirst = "%s: "
 
-// splitViolation returns the rule of a violation, or "", and the first line of the observation.
+// splitViolation returns the rule of a violation, or "", and the first line of the observation. A
+// verb of a script has a rule of its own: its observation is "RULE: got FRAME".
 func splitViolation(format string, args []any) (rule, got string) {
 	if rest, ok := strings.CutPrefix(format, ruleFirst); ok && len(args) > 0 {
 		rule, format, args = fmt.Sprint(args[0]), rest, args[1:]
 	}
 	got, _, _ = strings.Cut(fmt.Sprintf(format, args...), "\n")
-	return rule, strings.TrimPrefix(got, "got ")
+	if observed, ok := strings.CutPrefix(got, "got "); ok {
+		return rule, observed
+	}
+	if own, observed, ok := strings.Cut(got, ": got "); ok && !strings.Contains(own, `"`) {
+		return own, observed
+	}
+	return rule, got
 }
 
 // setFinding copies the finding of a failed check.

@@ -55,10 +55,19 @@ func TestFindingLines(t *testing.T) {
 	}
 }
 
-// The finding of a script has the rule after the step, and not the place in the file.
+// The finding of a script has the rule after the step or the rule of its verb, and not the place in
+// the file.
 func TestFindingOfScript(t *testing.T) {
-	rule, got := splitViolation("%s: %s\n%s: %s", []any{"a rule: with a colon", "got nack", "jobs.txt:3", "a< ack"})
-	if rule != "a rule: with a colon" || got != "nack" {
-		t.Errorf("splitViolation = %q, %q", rule, got)
+	for _, c := range []struct{ why, found, rule, got string }{
+		{"a rule: with a colon", "got nack", "a rule: with a colon", "nack"},
+		{"a title", "a valid session.open is accepted: got nack", "a valid session.open is accepted", "nack"},
+		{"a title", `payload.message is "a: got b", want "c"`, "a title", `payload.message is "a: got b", want "c"`},
+		{"a title", `got nack "a: got b"`, "a title", `nack "a: got b"`},
+		{"a title", "it is 3, want 4", "a title", "it is 3, want 4"},
+	} {
+		rule, got := splitViolation("%s: %s\n%s: %s", []any{c.why, c.found, "jobs.txt:3", "a< ack"})
+		if rule != c.rule || got != c.got {
+			t.Errorf("splitViolation(%s, %s) = %q, %q, want %q, %q", c.why, c.found, rule, got, c.rule, c.got)
+		}
 	}
 }

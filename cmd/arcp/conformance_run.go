@@ -92,7 +92,7 @@ func (r *conformanceRun) addTo(f *pflag.FlagSet) {
 		"unacknowledged events after which the runtime holds events back, if known; checks that need it are skipped without")
 	f.IntVar(&r.opts.Parallel, "parallel", conformance.DefaultParallel, "checks at the same time")
 	f.DurationVar(&r.opts.Timeout, "timeout", conformance.DefaultTimeout, "how long a check may take")
-	f.Uint64Var(&r.opts.Seed, "seed", 0, "run the checks in the order that this number selects; 0 is the order of `arcp conformance list`")
+	f.Uint64Var(&r.opts.Seed, "seed", 0, "run the checks in an order that this number selects; 0 is the order in which they are listed")
 }
 
 func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
