@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -73,7 +74,7 @@ func (run *checkRun) cleanup() {
 // first argument is the violated rule.
 func (run *checkRun) Failf(format string, args ...any) {
 	rule, got := splitViolation(format, args)
-	run.rule, run.got = redact(rule, run.tr.secrets), redact(got, run.tr.secrets)
+	run.rule, run.got = redact(rule, run.tr.secrets), clip.Ellipsis(redact(got, run.tr.secrets), maxGot)
 	run.failure = redact(fmt.Sprintf(format, args...), run.tr.secrets)
 	runtime.Goexit()
 }

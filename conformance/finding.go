@@ -11,6 +11,9 @@ import (
 // ruleFirst begins the format of a violation whose first argument is the rule.
 const ruleFirst = "%s: "
 
+// maxGot bounds the observation of a finding, in bytes. Result.Reason has all of it.
+const maxGot = 512
+
 // splitViolation returns the rule of a violation, or "", and the first line of the observation. A
 // verb of a script has a rule of its own: its observation is "RULE: got FRAME".
 func splitViolation(format string, args []any) (rule, got string) {
