@@ -60,6 +60,7 @@ func (run *checkRun) cleanup() {
 	for _, c := range run.conns {
 		c.Drop()
 	}
+	run.addOutput()
 }
 
 // Failf records a violation by the server and ends the check.
@@ -108,6 +109,7 @@ func quoted(v any) string {
 
 // Dial connects and sends nothing.
 func (run *checkRun) Dial() *checkConn {
+	run.needsShared()
 	tc, err := run.target.dial(run.ctx)
 	if err != nil {
 		run.Failf("connect to the server: %v", err)
@@ -118,6 +120,7 @@ func (run *checkRun) Dial() *checkConn {
 // DialDraft connects for a client of the draft dialect and sends nothing. The connection is for the
 // session of an earlier one unless that is nil.
 func (run *checkRun) DialDraft(earlier *draftConn) *draftConn {
+	run.needsShared()
 	tc, err := run.target.dial(run.ctx)
 	if err != nil {
 		run.Failf("connect to the server: %v", err)

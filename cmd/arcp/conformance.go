@@ -20,7 +20,7 @@ import (
 
 func newConformance(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "conformance", Short: "Check a runtime against the protocol", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newConformanceRun(a), newConformanceSources(a), newConformanceMCP(a))
+	cmd.AddCommand(newConformanceRun(a), newConformanceSources(a), newConformanceMCP(a), newConformanceMapping())
 	return cmd
 }
 
@@ -82,6 +82,7 @@ type conformanceRun struct {
 	junit      string
 	verbose    bool
 	library    string
+	subject    conformanceSubject
 }
 
 func newConformanceRun(a *app) *cobra.Command {
@@ -100,6 +101,7 @@ func newConformanceRun(a *app) *cobra.Command {
 	}
 	t := addTargetWith(cmd, addDocumentOutput(cmd))
 	f := cmd.Flags()
+	r.subject.add(cmd)
 	f.StringSliceVar(&r.opts.Groups, "group", nil, "only these groups")
 	f.StringVar(&r.library, "library", "",
 		"library that the checks of the draft dialect play: "+strings.Join(libraries(), ", ")+" (default typescript)")
@@ -121,7 +123,7 @@ func newConformanceRun(a *app) *cobra.Command {
 	f.StringVar(&r.junit, "junit", "", "also write the report as JUnit XML to this file")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "show what passed too, and transcripts of failures")
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
-		if err := t.resolve(a); err != nil {
+		if err := r.subject.resolve(a, t); err != nil {
 			return err
 		}
 		switch r.target.Dialect = t.spoken(); {
@@ -145,6 +147,11 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 		return err
 	}
 	if err := r.signs(); err != nil {
+		return err
+	}
+	stop, err := r.subject.start(ctx, &r.target)
+	defer stop()
+	if err != nil {
 		return err
 	}
 	done := r.watch(a)
