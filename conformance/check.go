@@ -42,7 +42,13 @@ type Check struct {
 	Level   Level
 	Needs   []string // preconditions: a Need constant, "tool:NAME" or "capability:NAME"
 
-	run func(ctx context.Context, t *checkRun)
+	run    func(ctx context.Context, t *checkRun)
+	frames bool // a rule of frames, whose outcome is that of all checks together
+}
+
+// result returns a result of the check.
+func (c *Check) result(s Status) Result {
+	return Result{ID: c.ID, Title: c.Title, Group: c.Group(), Dialect: c.Dialect, Section: c.Section, Level: c.Level, Status: s}
 }
 
 // Group returns the name of the group in ID.
@@ -80,9 +86,9 @@ func capabilityNeed(name string) string { return capabilityPrefix + name }
 // Groups returns the names of the groups of a dialect, in the order of Checks.
 func Groups(d arcp.Dialect) []string {
 	if d == arcp.DialectDraft {
-		return slices.Clone(draftGroups)
+		return append(slices.Clone(draftGroups), framesGroup)
 	}
-	return slices.Clone(groups)
+	return append(slices.Clone(groups), framesGroup)
 }
 
 // Checks returns every check of a dialect, ordered by group.
@@ -112,12 +118,14 @@ var registry = sync.OnceValue(func() []Check {
 			all = append(all, scripted(s, arcp.DialectRFC))
 		}
 	}
+	all = append(all, frameChecks()...)
 	files = parseScripts("scripts/draft")
 	for _, name := range draftGroups {
 		for _, s := range files[name].Checks {
 			all = append(all, scripted(s, arcp.DialectDraft))
 		}
 	}
+	all = append(all, draftFrameChecks()...)
 	return all
 })
 

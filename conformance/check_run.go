@@ -20,15 +20,19 @@ type checkRun struct {
 	tr     *transcript
 	conns  []connection
 	sent   map[string]bool // ids of messages sent on any connection
-	house  bool            // rules of SPEC.md are judged
+	levels []Level         // whose rules are judged
+
+	findings *findings // violated rules of frames
 
 	failure string
 	broke   Level // level of the violated rule if it is not that of the check
 	skip    string
+	opening bool // a valid session.open or session.hello has no acceptance
 }
 
 func newCheckRun(ctx context.Context, target *Target, s *server) *checkRun {
-	return &checkRun{ctx: ctx, target: target, server: s, tr: newTranscript(target.secrets()), sent: map[string]bool{}}
+	return &checkRun{ctx: ctx, target: target, server: s, tr: newTranscript(target.secrets()), sent: map[string]bool{},
+		levels: Levels, findings: &findings{}}
 }
 
 // execute runs fn on a new goroutine, because Failf and Skipf end their goroutine, and then drops

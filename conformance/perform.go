@@ -25,8 +25,11 @@ func (run *checkRun) perform(c *script.Check) {
 	if skip, ok := errors.AsType[script.Skip](err); ok {
 		run.Skipf("%s", string(skip))
 	}
-	if failed, ok := errors.AsType[*script.Failure](err); ok && failed.House {
-		run.broke = House
+	if failed, ok := errors.AsType[*script.Failure](err); ok {
+		run.opening = failed.Open
+		if failed.House {
+			run.broke = House
+		}
 	}
 	if err != nil {
 		run.Failf("%v", err)
@@ -75,7 +78,7 @@ func (h host) Restart() error {
 func (h host) PollDeadline() time.Time { return h.t.pollDeadline() }
 
 // House implements script.Host.
-func (h host) House() bool { return h.t.house }
+func (h host) House() bool { return slices.Contains(h.t.levels, House) }
 
 // Var implements script.Host.
 func (h host) Var(name string) (script.Value, bool) {
@@ -267,7 +270,7 @@ func (c *checkConn) ReadFrame() ([]byte, error) {
 		if err != nil {
 			return nil, c.readError(err)
 		}
-		if f := c.validate(text); c.catalog || !f.changesTools() {
+		if f := c.validate(text); f != nil && (c.catalog || !f.changesTools()) {
 			return text, nil
 		}
 	}

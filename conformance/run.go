@@ -120,7 +120,7 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	r := &runner{target: &target, opts: &opts}
 	r.server = r.probe(ctx, checks)
 	report.Runtime = r.server.accepted.Runtime
-	report.Results = r.run(ctx, checks)
+	report.Results = append(r.run(ctx, performed(checks)), r.frameResults(target.Dialect, checks)...)
 	report.Duration = Millis(time.Since(report.Started))
 	return report, nil
 }
@@ -135,11 +135,17 @@ func (o *Options) selected(d arcp.Dialect) []Check {
 	return list
 }
 
-// runner performs checks. After the probe only mu and the data behind it change.
+// performed leaves out the checks of the group frames.
+func performed(checks []Check) []Check {
+	return slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return c.frames })
+}
+
+// runner performs checks. After the probe only findings, mu and the data behind it change.
 type runner struct {
-	target *Target
-	opts   *Options
-	server *server
+	target   *Target
+	opts     *Options
+	server   *server
+	findings findings
 
 	mu sync.Mutex // held while OnResult runs
 }
@@ -213,15 +219,14 @@ func (r *runner) publish(res Result) {
 }
 
 func (r *runner) runOne(ctx context.Context, c *Check) Result {
-	res := Result{ID: c.ID, Title: c.Title, Group: c.Group(), Dialect: c.Dialect, Section: c.Section,
-		Level: c.Level, Status: Skipped}
+	res := c.result(Skipped)
 	if res.Reason = r.skipReason(ctx, c); res.Reason != "" {
 		return res
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
 	defer cancel()
 	t := newCheckRun(ctx, r.target, r.server)
-	t.house = slices.Contains(r.opts.levels(), House)
+	t.levels, t.findings = r.opts.levels(), &r.findings
 	t.execute(c.run)
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"encoding/json"
 	"errors"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -13,7 +14,7 @@ var errNoEnvelope = errors.New("not a JSON object with a type")
 // it leaves empty. The error of a frame is one of a frame without a type.
 func DecodeLoosely(frame []byte) (env arcp.Envelope, err error) {
 	var m map[string]Value
-	if arcp.Unmarshal(frame, &m) != nil {
+	if json.Unmarshal(frame, &m) != nil {
 		return env, errNoEnvelope
 	}
 	for name, to := range map[string]any{
