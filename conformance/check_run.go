@@ -68,6 +68,7 @@ func (run *checkRun) cleanup() {
 	for _, c := range run.conns {
 		c.Drop()
 	}
+	run.addOutput()
 }
 
 // Failf records a violation by the server and ends the check. If the format begins with "%s: ", the
@@ -119,6 +120,7 @@ func quoted(v any) string {
 
 // Dial connects and sends nothing.
 func (run *checkRun) Dial() *checkConn {
+	run.needsShared()
 	tc, err := run.target.dial(run.ctx)
 	if err != nil {
 		run.Failf("connect to the server: %v", err)
@@ -129,6 +131,7 @@ func (run *checkRun) Dial() *checkConn {
 // DialDraft connects for a client of the draft dialect and sends nothing. The connection is for the
 // session of an earlier one unless that is nil.
 func (run *checkRun) DialDraft(earlier *draftConn) *draftConn {
+	run.needsShared()
 	tc, err := run.target.dial(run.ctx)
 	if err != nil {
 		run.Failf("connect to the server: %v", err)

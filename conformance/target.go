@@ -53,7 +53,11 @@ type Target struct {
 	// Nil: checks that need it are skipped.
 	Restart func(ctx context.Context) error
 
-	// Dial connects to the server. Nil: connects to URL. A test uses Dial for a server in
+	// Exec starts a server for one connection, which is its standard input and output. Checks with
+	// more connections are skipped. Nil: connects to URL.
+	Exec []string
+
+	// Dial connects to the server. Nil: connects to URL, or to a process of Exec. A test uses Dial for a server in
 	// the same process or behind a proxy.
 	Dial func(ctx context.Context) (transport.Conn, error)
 
@@ -83,6 +87,13 @@ func (tg *Target) library() strict.Library { return cmp.Or(tg.Library, strict.Ty
 func (tg *Target) dial(ctx context.Context) (transport.Conn, error) {
 	if tg.Dial != nil {
 		return tg.planted(tg.Dial(ctx))
+	}
+	if tg.Exec != nil {
+		conn, err := dialProcess(tg.Exec)
+		if err != nil {
+			return nil, err
+		}
+		return tg.planted(conn, nil)
 	}
 	return tg.planted(dialURL(ctx, tg.URL, tg.TLS))
 }

@@ -15,7 +15,8 @@ import (
 
 func newConformance(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "conformance", Short: "Check a runtime against the protocol", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newConformanceRun(a), newConformanceList(a), newConformanceShow(a), newConformanceSources(a), newConformanceMCP(a))
+	cmd.AddCommand(newConformanceRun(a), newConformanceList(a), newConformanceShow(a), newConformanceSources(a), newConformanceMCP(a),
+		newConformanceMapping())
 	return cmd
 }
 

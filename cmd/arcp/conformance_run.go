@@ -27,6 +27,7 @@ type conformanceRun struct {
 	reports    conformanceReports
 	policy     failurePolicy
 	library    string
+	subject    conformanceSubject
 }
 
 func newConformanceRun(a *app) *cobra.Command {
@@ -50,12 +51,13 @@ func newConformanceRun(a *app) *cobra.Command {
 		Args: noArgs,
 	}
 	t := addTargetWith(cmd, addDocumentOutput(cmd))
+	r.subject.add(cmd)
 	r.filter.addTo(cmd, "must, should, may")
 	r.reports.addTo(cmd.Flags())
 	r.policy.addTo(cmd)
 	r.addTo(cmd.Flags())
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
-		if err := t.resolve(a); err != nil {
+		if err := r.subject.resolve(a, t); err != nil {
 			return err
 		}
 		switch r.target.Dialect = t.spoken(); {
@@ -107,18 +109,17 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 		_, err := fmt.Fprintf(a.stderr, "every chosen check passed in %s\n", r.since)
 		return err
 	}
+	stop, err := r.subject.start(ctx, &r.target)
+	defer stop()
+	if err != nil {
+		return err
+	}
 	r.opts.StopAfter = r.policy.stopAfter()
 	done := r.watch(a)
 	report, err := conformance.Run(ctx, r.target, r.opts)
 	done()
-	if errors.Is(err, conformance.ErrNoChecks) {
-		return usagef("no check is chosen; `arcp conformance list` lists the checks, and --level all chooses every level")
-	}
-	if problem := tlsProblem(t.url, err); problem != nil {
-		return &exitError{exitUnreachable, problem}
-	}
 	if err != nil {
-		return &exitError{exitUnreachable, err}
+		return runProblem(t.url, err)
 	}
 	r.policy.compare(&report)
 	if err := r.reports.write(a, &report); err != nil {
@@ -129,6 +130,19 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	}
 	return r.policy.exit(a, &report)
 }
+
+// runProblem returns the error of a run in which no check ran.
+func runProblem(url string, err error) error {
+	if errors.Is(err, conformance.ErrNoChecks) {
+		return errNoChecks
+	}
+	if problem := tlsProblem(url, err); problem != nil {
+		return &exitError{exitUnreachable, problem}
+	}
+	return &exitError{exitUnreachable, err}
+}
+
+var errNoChecks = usagef("no check is chosen; `arcp conformance list` lists the checks, and --level all chooses every level")
 
 // libraries returns the names of the libraries that the checks can play.
 func libraries() (names []string) {
@@ -170,7 +184,7 @@ func (r *conformanceRun) chooseSince() error {
 	}
 	chosen := r.opts.Selected(r.target.Dialect)
 	if len(chosen) == 0 {
-		return usagef("no check is chosen; `arcp conformance list` lists the checks, and --level all chooses every level")
+		return errNoChecks
 	}
 	r.opts.IDs = nil
 	statuses := conformance.NewBaseline(before)
