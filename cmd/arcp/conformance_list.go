@@ -150,8 +150,8 @@ func newConformanceShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show CHECK",
 		Short: "Print the script of a conformance check",
-		Long: "Prints the script of a check as it is in its file, with its section, its level, what it needs\n" +
-			"and the macros that it uses. A check that is a Go function has no script. It needs no runtime.",
+		Long: "Prints the script of a check as it is in its file, with its section, its level, what it needs,\n" +
+			"the requirements that it judges and the macros that it uses. A check that is a Go function has no script. It needs no runtime.",
 		Example: "  arcp conformance show cancel.running",
 		Args:    argsBetween(1, 1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -171,7 +171,8 @@ func newConformanceShow(a *app) *cobra.Command {
 			return a.printJSON(struct {
 				checkView
 				conformance.Source
-			}{viewOfCheck(&c), c.Source()})
+				Requirements []conformance.Requirement `json:"requirements,omitempty"`
+			}{viewOfCheck(&c), c.Source(), c.Requirements()})
 		}
 		return printCheck(a.stdout, &c)
 	})
@@ -194,6 +195,9 @@ func printCheck(w io.Writer, c *conformance.Check) error {
 	fmt.Fprintf(&b, "%s: %s\n\n  level    %s\n  section  %s\n  dialect  %s\n", c.ID, c.Title, c.Level, c.Section, c.Dialect)
 	if len(c.Needs) > 0 {
 		fmt.Fprintf(&b, "  needs    %s\n", strings.Join(c.Needs, ", "))
+	}
+	for _, r := range c.Requirements() {
+		fmt.Fprintf(&b, "\n  %s  %s (%s)\n        %s\n", r.ID, r.Section, r.Level, r.Text)
 	}
 	src := c.Source()
 	switch {

@@ -44,7 +44,7 @@ func TestConformanceList(t *testing.T) {
 
 func TestConformanceShow(t *testing.T) {
 	o := cli(t, "conformance", "show", "cancel.running")
-	for _, want := range []string{"section  RFC §10.4", "needs    tool:demo.sleep", "== running: ", "def c sleeping options", "# scripts/cancel.txt, line "} {
+	for _, want := range []string{"section  RFC §10.4", "needs    tool:demo.sleep", "== running: ", "R072  RFC §10.4 (MUST)", "def c sleeping options", "# scripts/cancel.txt, line "} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("conformance show prints\n%s, want %q in it", o.stdout, want)
 		}
