@@ -12,7 +12,6 @@ import sys
 
 from arcp import (
     InvalidRequestError,
-    PermissionDeniedError,
     RuntimeInfo,
     StdioTransport,
     error_from_payload,
@@ -76,10 +75,7 @@ async def fail(arguments, ctx):
 
 
 async def access(arguments, ctx):
-    try:
-        ctx.authorize(arguments["namespace"], arguments["target"])
-    except PermissionDeniedError:
-        return {"allowed": False}
+    ctx.authorize(arguments["namespace"], arguments["target"])
     return {"allowed": True}
 
 
