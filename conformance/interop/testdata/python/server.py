@@ -1,9 +1,9 @@
 """Serves the runtime of the published package on a loopback port, or on standard input and output:
 
-    server.py ws PORT TOKEN=PRINCIPAL...
+    server.py ws ADDRESS TOKEN=PRINCIPAL...
     server.py stdio TOKEN=PRINCIPAL...
 
-The WebSocket server listens at ws://127.0.0.1:PORT/arcp. The agents do what the conformance checks
+The WebSocket server listens at ws://ADDRESS/arcp. The agents do what the conformance checks
 expect of the demo tools of the same name.
 """
 
@@ -12,7 +12,6 @@ import sys
 
 from arcp import (
     InvalidRequestError,
-    PermissionDeniedError,
     RuntimeInfo,
     StdioTransport,
     error_from_payload,
@@ -76,10 +75,7 @@ async def fail(arguments, ctx):
 
 
 async def access(arguments, ctx):
-    try:
-        ctx.authorize(arguments["namespace"], arguments["target"])
-    except PermissionDeniedError:
-        return {"allowed": False}
+    ctx.authorize(arguments["namespace"], arguments["target"])
     return {"allowed": True}
 
 
@@ -100,9 +96,10 @@ async def main(mode, *arguments):
     if mode == "stdio":
         await runtime(arguments).accept(await StdioTransport.from_std_streams())
         return
-    port, *credentials = arguments
+    address, *credentials = arguments
+    host, port = address.rsplit(":", 1)
     server = await serve_websocket(
-        runtime(credentials).accept, host="127.0.0.1", port=int(port), path="/arcp"
+        runtime(credentials).accept, host=host, port=int(port), path="/arcp"
     )
     async with server:
         await server.serve_forever()
