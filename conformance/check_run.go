@@ -16,6 +16,7 @@ import (
 // violation ends that goroutine.
 type checkRun struct {
 	ctx    context.Context
+	id     string // of the check; "" for the probe
 	target *Target
 	server *server
 	tr     *transcript

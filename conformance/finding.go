@@ -48,7 +48,11 @@ func (res *Result) Finding() string {
 	if res.Sent != "" {
 		line += "; sent: " + res.Sent
 	}
-	return line + "; got: " + res.observation()
+	line += "; got: " + res.observation()
+	if res.During != "" {
+		line += "; first during " + res.During
+	}
+	return line
 }
 
 // rule returns the violated rule: the one of the step that failed, or the title of the check.

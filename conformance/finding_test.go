@@ -3,6 +3,7 @@ package conformance
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -69,5 +70,30 @@ func TestFindingOfScript(t *testing.T) {
 		if rule != c.rule || got != c.got {
 			t.Errorf("splitViolation(%s, %s) = %q, %q, want %q, %q", c.why, c.found, rule, got, c.rule, c.got)
 		}
+	}
+}
+
+// A rule of frames that is selected alone is judged by the frames of all checks, which are not
+// reported. The finding names the check that received the first such frame.
+func TestFramesAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs all conformance checks: left out with -short")
+	}
+	target := fakeTarget(t)
+	target.plant = rewriting(func(frame string) string {
+		return strings.Replace(frame, `"type":"pong"`, `"priority":"urgent","type":"pong"`, 1)
+	})
+	var published []string
+	report, err := Run(t.Context(), target, Options{IDs: []string{"frames.priority"}, Parallel: 64, Timeout: 300 * time.Millisecond,
+		OnResult: func(res Result) { published = append(published, res.ID) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Results) != 1 || len(published) != 1 {
+		t.Fatalf("the report has %d results, and %v were published, want one", len(report.Results), published)
+	}
+	res := report.Results[0]
+	if _, ok := FindCheck(res.During); res.Status != Failed || !ok || !strings.HasSuffix(res.Finding(), "; first during "+res.During) {
+		t.Errorf("%s is %s: %s, want a finding that names a check", res.ID, res.Status, res.Finding())
 	}
 }

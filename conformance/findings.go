@@ -19,6 +19,7 @@ type findings struct {
 // finding is one violated rule.
 type finding struct {
 	frames     int
+	during     string // id of the check that received the first frame
 	first      string // what the first frame has instead
 	transcript []Entry
 }
@@ -37,7 +38,7 @@ func (run *checkRun) judge(broken []violation) {
 	id := broken[i].rule.checkID()
 	known := fs.broken[id]
 	if known == nil {
-		known = &finding{first: redact(broken[i].text, run.tr.secrets), transcript: run.tr.entries()}
+		known = &finding{during: run.id, first: redact(broken[i].text, run.tr.secrets), transcript: run.tr.entries()}
 		if fs.broken == nil {
 			fs.broken = map[string]*finding{}
 		}
@@ -61,7 +62,7 @@ func (fs *findings) result(c *Check) Result {
 	switch found := fs.broken[c.ID]; {
 	case found != nil:
 		res.Status, res.Transcript = Failed, found.transcript
-		res.Got = found.first
+		res.Got, res.During = found.first, found.during
 		res.Reason = fmt.Sprintf("%s (in %d of %d frames)", found.first, found.frames, fs.frames)
 	case fs.frames == 0:
 		res.Status, res.Reason = Skipped, "no frame was received"

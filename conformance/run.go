@@ -89,6 +89,7 @@ type Result struct {
 	Rule       string       `json:"rule,omitempty"`   // the violated rule, if it is not Title
 	Sent       string       `json:"sent,omitempty"`   // type of the last message sent on the connection of the failure
 	Got        string       `json:"got,omitempty"`    // what came instead, in one line
+	During     string       `json:"during,omitempty"` // for a rule of frames: the check that received the first violation
 	Duration   Millis       `json:"duration_ms"`
 	Transcript []Entry      `json:"transcript,omitempty"` // only for a failed check
 }
@@ -149,7 +150,7 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	r := &runner{target: &target, opts: &opts}
 	r.server = r.probe(ctx, checks)
 	report.Runtime = r.server.accepted.Runtime
-	report.Results = append(r.run(ctx, performed(checks)), r.frameResults(target.Dialect, checks)...)
+	report.Results = append(r.runChosen(ctx, checks), r.frameResults(target.Dialect, checks)...)
 	report.Duration = Millis(time.Since(report.Started))
 	return report, nil
 }
@@ -170,6 +171,19 @@ func performed(checks []Check) []Check {
 	return slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return c.frames })
 }
 
+// runChosen performs the checks that are not of the group frames and returns their results. Without
+// any, the frames of all checks are judged, and no result is returned or published.
+func (r *runner) runChosen(ctx context.Context, checks []Check) []Result {
+	if chosen := performed(checks); len(chosen) > 0 {
+		return r.run(ctx, chosen)
+	}
+	all := Options{Levels: r.opts.Levels}
+	r.unpublished = true
+	r.run(ctx, performed(all.Selected(r.target.Dialect)))
+	r.unpublished = false
+	return nil
+}
+
 // runner performs checks. After the probe only findings, mu and the data behind it change.
 type runner struct {
 	target   *Target
@@ -179,6 +193,8 @@ type runner struct {
 
 	mu      sync.Mutex // held while OnResult and StopAfter run
 	stopped atomic.Bool
+
+	unpublished bool // results are not published; only changed while no check runs
 }
 
 func (r *runner) timeout() time.Duration {
@@ -253,6 +269,9 @@ func (r *runner) order(n int) []int {
 }
 
 func (r *runner) publish(res Result) {
+	if r.unpublished {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.opts.OnResult != nil {
@@ -271,7 +290,7 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
 	defer cancel()
 	t := newCheckRun(ctx, r.target, r.server)
-	t.levels, t.findings = r.opts.levels(), &r.findings
+	t.id, t.levels, t.findings = c.ID, r.opts.levels(), &r.findings
 	t.execute(c.run)
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {

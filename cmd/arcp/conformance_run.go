@@ -187,9 +187,15 @@ func (r *conformanceRun) chooseSince() error {
 		return errNoChecks
 	}
 	r.opts.IDs = nil
+	repeated := map[string]bool{} // ids of the checks to run again
 	statuses := conformance.NewBaseline(before)
+	for _, res := range before.Results {
+		if statuses[res.ID] != conformance.Passed {
+			repeated[res.ID], repeated[res.During] = true, true
+		}
+	}
 	for _, c := range chosen {
-		if status, judged := statuses[c.ID]; judged && status != conformance.Passed {
+		if repeated[c.ID] {
 			r.opts.IDs = append(r.opts.IDs, c.ID)
 		}
 	}
