@@ -132,11 +132,11 @@ func TestDefects(t *testing.T) {
 	}}
 	var got []string
 	for _, d := range r.defects() {
-		line := fmt.Sprintf("%s %s %s", d.Level, d.Rule, d.Got)
+		var ids []string
 		for _, res := range d.Results {
-			line += " " + res.ID
+			ids = append(ids, res.ID)
 		}
-		got = append(got, line)
+		got = append(got, fmt.Sprintf("%s %s %s %s", d.Level, d.Rule, d.Got, strings.Join(ids, " ")))
 	}
 	want := []string{"must r nack job_… a.1 a.3", "must s first line a.5", "may other nack a.2"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
