@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,7 +27,15 @@ type link struct {
 	tc            transport.Conn
 	stop          func() bool // stops aborting tc at the end of t.ctx
 	stopKeepalive context.CancelFunc
-	gone          bool // closed by either side
+	gone          bool            // closed by either side
+	last          string          // type of the last message of the client; empty: none, or no envelope
+	pending       <-chan incoming // of a read that readSoon did not wait for; nil: none
+}
+
+// incoming is the outcome of a read of the transport.
+type incoming struct {
+	text []byte
+	err  error
 }
 
 func newLink(t *checkRun, tc transport.Conn) *link {
@@ -44,6 +53,9 @@ func newLink(t *checkRun, tc transport.Conn) *link {
 func (l *link) transportLink() *link { return l }
 
 func (l *link) write(frame []byte) {
+	if env, err := script.DecodeLoosely(frame); err == nil {
+		l.last = string(env.Type)
+	}
 	l.t.tr.add(l.n, Sent, frame)
 	err := l.tc.Write(frame)
 	if err == nil {
@@ -56,7 +68,35 @@ func (l *link) write(frame []byte) {
 }
 
 func (l *link) read() ([]byte, error) {
-	text, err := l.tc.Read()
+	if l.pending == nil {
+		text, err := l.tc.Read()
+		return l.received(text, err)
+	}
+	in := <-l.pending
+	l.pending = nil
+	return l.received(in.text, in.err)
+}
+
+// readSoon reads a frame that comes within the time; nil if none comes. The next read goes on.
+func (l *link) readSoon(within time.Duration) ([]byte, error) {
+	if l.pending == nil {
+		pending := make(chan incoming, 1)
+		l.pending = pending
+		go func() {
+			text, err := l.tc.Read()
+			pending <- incoming{text, err}
+		}()
+	}
+	select {
+	case in := <-l.pending:
+		l.pending = nil
+		return l.received(in.text, in.err)
+	case <-time.After(within):
+		return nil, nil
+	}
+}
+
+func (l *link) received(text []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, l.ended(err)
 	}
@@ -78,6 +118,16 @@ func (l *link) ended(err error) error {
 func (l *link) ending(err error) string {
 	if l.t.ctx.Err() != nil {
 		return "no frame was received before the timeout of the check"
+	}
+	closed, ok := errors.AsType[*transport.Error](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case l.last == "":
+		return "the server closed the connection: " + err.Error()
+	}
+	if closed.Remote || closed.Code == transport.CloseAbnormal {
+		return fmt.Sprintf("the server closed the connection after %s: %v", l.last, err)
 	}
 	return err.Error()
 }
