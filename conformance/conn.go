@@ -34,6 +34,9 @@ func newConn(l *link) *checkConn {
 	return c
 }
 
+// accepted implements connection.
+func (c *checkConn) accepted() bool { return c.Session != "" }
+
 // forbid implements connection.
 func (c *checkConn) forbid(secret string) { c.v.secrets = append(slices.Clone(c.v.secrets), secret) }
 
@@ -102,7 +105,7 @@ func (c *checkConn) Open(changes ...func(*arcp.SessionOpenPayload)) {
 		change(&p)
 	}
 	c.Send(arcp.SessionOpen, p)
-	c.t.opening = true // until the session is accepted
+	c.t.opening = len(changes) == 0 // until the session is accepted
 	c.Accepted = c.Expect("a valid session.open is accepted", arcp.SessionAccepted, "").accepted()
 	c.t.opening = false
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ type connection interface {
 	script.Conn
 
 	checkAlive()          // fails the check unless the session, if any, answers a ping
+	accepted() bool       // reports whether the server accepted a session on the connection
 	forbid(secret string) // declares a text that the server must not send
 	transportLink() *link
 }
@@ -119,17 +121,17 @@ func (l *link) ending(err error) string {
 	if l.t.ctx.Err() != nil {
 		return "no frame was received before the timeout of the check"
 	}
+	return l.closedAfter(err).Error()
+}
+
+// closedAfter adds the last message of the client to the error of a connection that the server
+// closed.
+func (l *link) closedAfter(err error) error {
 	closed, ok := errors.AsType[*transport.Error](err)
-	switch {
-	case !ok:
-		return err.Error()
-	case l.last == "":
-		return "the server closed the connection: " + err.Error()
+	if !ok || !closed.Remote && closed.Code != transport.CloseAbnormal {
+		return err
 	}
-	if closed.Remote || closed.Code == transport.CloseAbnormal {
-		return fmt.Sprintf("the server closed the connection after %s: %v", l.last, err)
-	}
-	return err.Error()
+	return fmt.Errorf("the server closed the connection after %s: %w", cmp.Or(l.last, "it was opened"), err)
 }
 
 // pingInterval is the time between two transport pings. Servers close connections that are silent

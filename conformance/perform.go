@@ -284,5 +284,5 @@ func (l *link) readError(err error) error {
 	case errors.Is(err, io.EOF) && l.t.target.local():
 		return &transport.Error{Err: err} // a unix socket has no close codes
 	}
-	return err
+	return l.closedAfter(err)
 }

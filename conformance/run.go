@@ -149,6 +149,7 @@ type runner struct {
 	opts     *Options
 	server   *server
 	findings findings
+	opens    opens
 
 	mu sync.Mutex // held while OnResult runs
 }
@@ -209,7 +210,7 @@ func (r *runner) publish(res Result) {
 
 func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	res := c.result(Skipped)
-	if res.Reason = r.skipReason(ctx, c); res.Reason != "" {
+	if res.Reason = cmp.Or(r.skipReason(ctx, c), r.opens.refusing()); res.Reason != "" {
 		return res
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
@@ -217,6 +218,7 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	t := newCheckRun(ctx, r.target, r.server)
 	t.levels, t.findings = r.opts.levels(), &r.findings
 	t.execute(c.run)
+	r.opens.add(t)
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "":
