@@ -259,7 +259,7 @@ var toolReference = regexp.MustCompile(`^[^@\s]+(@[^@\s]+)?$`)
 
 func (r *mappingReader) tools(n *yaml.Node, key string) {
 	r.m.Tools = map[string]string{}
-	known := neededTools()
+	known := slices.Sorted(slices.Values(neededTools(slices.Concat(Checks(arcp.DialectRFC), Checks(arcp.DialectDraft)))))
 	mapped := map[string]string{} // name in the checks, by name on the server
 	r.pairs(n, key, func(k, value *yaml.Node) {
 		theirs, ok := r.scalar(value, joinKeys(key, k.Value))
@@ -278,20 +278,6 @@ func (r *mappingReader) tools(n *yaml.Node, key string) {
 			r.m.Tools[k.Value], mapped[theirs] = theirs, k.Value
 		}
 	})
-}
-
-// neededTools returns the names of the tools that checks need, sorted.
-func neededTools() []string {
-	var names []string
-	for _, c := range slices.Concat(Checks(arcp.DialectRFC), Checks(arcp.DialectDraft)) {
-		for _, need := range c.Needs {
-			if name, ok := strings.CutPrefix(need, toolPrefix); ok {
-				names = append(names, name)
-			}
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 func (r *mappingReader) known(n *yaml.Node, key string) {

@@ -19,6 +19,7 @@ import (
 const (
 	DefaultTimeout  = 10 * time.Second
 	DefaultParallel = 4
+	DefaultQuiet    = 300 * time.Millisecond
 )
 
 // Options selects checks and bounds their execution. An empty list of groups, ids or sections
@@ -33,6 +34,10 @@ type Options struct {
 
 	Parallel int           // number of checks that run at the same time; zero or less: DefaultParallel
 	Timeout  time.Duration // limit for one check; zero or less: DefaultTimeout
+
+	// Quiet is the time within which nothing must come from a server that answers no ping. Zero
+	// or less: DefaultQuiet. For other servers nothing comes before the answer to a ping.
+	Quiet time.Duration
 
 	// Seed shuffles the order in which the checks run; 0: the order of Checks.
 	Seed uint64
@@ -102,7 +107,7 @@ type Report struct {
 	Duration Millis           `json:"duration_ms"`
 	Dialect  arcp.Dialect     `json:"dialect"`
 	Seed     uint64           `json:"seed,omitempty"`     // order in which the checks ran; 0: that of Checks
-	Habits   []string         `json:"habits,omitempty"`   // what the run has observed and does not judge
+	Habits   []string         `json:"habits,omitempty"`   // what was seen of the server before the checks
 	Baseline *Comparison      `json:"baseline,omitempty"` // difference from an earlier report; nil: not compared
 	Results  []Result         `json:"results"`
 }
@@ -149,7 +154,7 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 
 	r := &runner{target: &target, opts: &opts}
 	r.server = r.probe(ctx, checks)
-	report.Runtime = r.server.accepted.Runtime
+	report.Runtime, report.Habits = r.server.accepted.Runtime, r.server.habits
 	report.Results = append(r.runChosen(ctx, checks), r.frameResults(target.Dialect, checks)...)
 	report.Duration = Millis(time.Since(report.Started))
 	return report, nil
@@ -190,6 +195,7 @@ type runner struct {
 	opts     *Options
 	server   *server
 	findings findings
+	opens    opens
 
 	mu      sync.Mutex // held while OnResult and StopAfter run
 	stopped atomic.Bool
@@ -209,20 +215,6 @@ func (r *runner) parallel() int {
 		return DefaultParallel
 	}
 	return r.opts.Parallel
-}
-
-// probe asks the server for its capabilities and tools. A server that accepts no session has none:
-// checks with needs are skipped, and the others run.
-func (r *runner) probe(ctx context.Context, checks []Check) *server {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout())
-	defer cancel()
-	s := &server{}
-	t := newCheckRun(ctx, r.target, s)
-	t.execute(func(_ context.Context, t *checkRun) { probe(t, checks, s) })
-	if t.failure != "" {
-		s.err = "the server refuses session.open: " + t.failure
-	}
-	return s
 }
 
 // run performs the checks and returns their results in the same order. Checks that restart the
@@ -284,7 +276,7 @@ func (r *runner) publish(res Result) {
 
 func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	res := c.result(Skipped)
-	if res.Reason = r.skipReason(ctx, c); res.Reason != "" {
+	if res.Reason = cmp.Or(r.skipReason(ctx, c), r.opens.refusing()); res.Reason != "" {
 		return res
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
@@ -292,6 +284,7 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	t := newCheckRun(ctx, r.target, r.server)
 	t.id, t.levels, t.findings = c.ID, r.opts.levels(), &r.findings
 	t.execute(c.run)
+	r.opens.add(t)
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "":
