@@ -71,6 +71,8 @@ const (
 	NeedJWT        = "jwt"             // Target.JWT is set
 	NeedAckWindow  = "ack-window"      // Target.AckWindow is set
 	NeedSidecar    = "sidecar"         // the server offers binary frames in binary_encoding
+	NeedNumbers    = "event-numbers"   // events have an event_seq
+	NeedResume     = "resume-token"    // session.accepted has a resume_token
 	NeedRestart    = "restart"         // Target.Restart is set; the check runs alone, after all others
 )
 
@@ -169,7 +171,7 @@ func needOf(word string) string {
 	return capabilityNeed(word)
 }
 
-var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedSidecar, NeedRestart}
+var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedSidecar, NeedRestart, NeedNumbers, NeedResume}
 
 // groups are the names of the groups in the order of Checks. The script of a group is
 // scripts/GROUP.txt.

@@ -73,7 +73,7 @@ func unimplementedChecks() []Check {
 	}
 	for _, a := range answered {
 		list = append(list, Check{ID: string(a.typ), Title: string(a.typ) + " that cannot be served is refused, not ignored",
-			Section: "SPEC §6.4", Level: Should, run: func(_ context.Context, t *checkRun) {
+			Section: "SPEC §6.4", Level: House, run: func(_ context.Context, t *checkRun) {
 				unimplementedAnswered(t, a.typ, a.payload, a.with)
 			}})
 	}

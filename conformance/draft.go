@@ -34,6 +34,9 @@ func newDraftConn(l *link, earlier *draftConn) *draftConn {
 	return c
 }
 
+// accepted implements connection.
+func (c *draftConn) accepted() bool { return c.opened }
+
 // forbid implements connection.
 func (c *draftConn) forbid(secret string) { c.secrets = append(slices.Clone(c.secrets), secret) }
 

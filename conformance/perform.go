@@ -40,7 +40,7 @@ func (run *checkRun) perform(c *script.Check) {
 type host struct{ t *checkRun }
 
 // Dialect implements script.Host.
-func (h host) Dialect(string) *script.Dialect { return script.RFC() }
+func (h host) Dialect(string) *script.Dialect { return script.RFC().With(h.t.server.barrier) }
 
 // Dial implements script.Host. A connection of the role socket can send binary frames.
 func (h host) Dial(role string, earlier script.Conn) (script.Conn, error) {
@@ -284,5 +284,5 @@ func (l *link) readError(err error) error {
 	case errors.Is(err, io.EOF) && l.t.target.local():
 		return &transport.Error{Err: err} // a unix socket has no close codes
 	}
-	return err
+	return l.closedAfter(err)
 }

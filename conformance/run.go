@@ -17,6 +17,7 @@ import (
 const (
 	DefaultTimeout  = 10 * time.Second
 	DefaultParallel = 4
+	DefaultQuiet    = 300 * time.Millisecond
 )
 
 // Options selects checks and bounds their execution. An empty list of groups or ids selects
@@ -28,6 +29,10 @@ type Options struct {
 
 	Parallel int           // number of checks that run at the same time; zero or less: DefaultParallel
 	Timeout  time.Duration // limit for one check; zero or less: DefaultTimeout
+
+	// Quiet is the time within which nothing must come from a server that answers no ping. Zero
+	// or less: DefaultQuiet. For other servers nothing comes before the answer to a ping.
+	Quiet time.Duration
 
 	// OnResult receives each result when its check ends. Calls do not overlap. May be nil.
 	OnResult func(Result)
@@ -74,6 +79,7 @@ type Report struct {
 	Runtime  arcp.RuntimeInfo `json:"runtime"`
 	Started  time.Time        `json:"started"`
 	Duration Millis           `json:"duration_ms"`
+	Habits   []string         `json:"habits,omitempty"` // what was seen of the server before the checks
 	Results  []Result         `json:"results"`
 }
 
@@ -119,7 +125,7 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 
 	r := &runner{target: &target, opts: &opts}
 	r.server = r.probe(ctx, checks)
-	report.Runtime = r.server.accepted.Runtime
+	report.Runtime, report.Habits = r.server.accepted.Runtime, r.server.habits
 	report.Results = append(r.run(ctx, performed(checks)), r.frameResults(target.Dialect, checks)...)
 	report.Duration = Millis(time.Since(report.Started))
 	return report, nil
@@ -146,6 +152,7 @@ type runner struct {
 	opts     *Options
 	server   *server
 	findings findings
+	opens    opens
 
 	mu sync.Mutex // held while OnResult runs
 }
@@ -162,20 +169,6 @@ func (r *runner) parallel() int {
 		return DefaultParallel
 	}
 	return r.opts.Parallel
-}
-
-// probe asks the server for its capabilities and tools. A server that accepts no session has none:
-// checks with needs are skipped, and the others run.
-func (r *runner) probe(ctx context.Context, checks []Check) *server {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout())
-	defer cancel()
-	s := &server{}
-	t := newCheckRun(ctx, r.target, s)
-	t.execute(func(_ context.Context, t *checkRun) { probe(t, checks, s) })
-	if t.failure != "" {
-		s.err = "the server refuses session.open: " + t.failure
-	}
-	return s
 }
 
 // run performs the checks and returns their results in the same order. Checks that restart the
@@ -220,7 +213,7 @@ func (r *runner) publish(res Result) {
 
 func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	res := c.result(Skipped)
-	if res.Reason = r.skipReason(ctx, c); res.Reason != "" {
+	if res.Reason = cmp.Or(r.skipReason(ctx, c), r.opens.refusing()); res.Reason != "" {
 		return res
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
@@ -228,6 +221,7 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	t := newCheckRun(ctx, r.target, r.server)
 	t.levels, t.findings = r.opts.levels(), &r.findings
 	t.execute(c.run)
+	r.opens.add(t)
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "":

@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
+	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -136,7 +138,15 @@ type server struct {
 	tools    map[string]bool // by name; only tools that checks need
 	agents   []string        // names in session.welcome; only in the draft dialect
 	err      string          // why the probe failed, or ""
+
+	numbered bool           // events have an event_seq
+	barrier  script.Barrier // how the checks recognize the answer to a ping
+	quiet    time.Duration  // of the barrier ByTime
+	habits   []string       // what the probe saw
 }
+
+// wait returns the time within which nothing must come from a server that answers no ping.
+func (s *server) wait() time.Duration { return cmp.Or(s.quiet, DefaultQuiet) }
 
 // missing returns why the target does not meet a need, or "".
 func (s *server) missing(tg *Target, need string) string {
@@ -151,6 +161,10 @@ func (s *server) missing(tg *Target, need string) string {
 		return s.unless(listed, "binary_encoding does not list sidecar")
 	}
 	switch {
+	case need == NeedNumbers:
+		return s.unless(s.numbered, "the server gives events no event_seq")
+	case need == NeedResume:
+		return s.unless(s.accepted.ResumeToken != "", "the server gives no resume token")
 	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):
 		return "the target has no WebSocket URL: reach the server by ws:// or wss://"
 	case need == NeedOther && tg.OtherToken == "":
@@ -189,58 +203,4 @@ func (s *server) unless(present bool, reason string) string {
 		return ""
 	}
 	return reason
-}
-
-// probe opens one session with all features and looks for each tool that the checks need. The
-// validator is lenient during the probe.
-func probe(t *checkRun, checks []Check, s *server) {
-	if t.target.Dialect == arcp.DialectDraft {
-		probeDraft(t, s)
-		return
-	}
-	s.tools = map[string]bool{}
-	c := t.Dial()
-	c.v.lenient = true
-	open := t.openPayload()
-	open.Capabilities = offerEverything()
-	id := c.Send(arcp.SessionOpen, open)
-	f := c.Await("session.open with a valid token is accepted", arcp.SessionAccepted, id)
-	s.accepted = payload[arcp.SessionAcceptedPayload](t, f)
-	for _, check := range checks {
-		for _, need := range check.Needs {
-			name, ok := strings.CutPrefix(need, toolPrefix)
-			if _, known := s.tools[name]; ok && !known {
-				s.tools[name] = c.hasTool(name)
-			}
-		}
-	}
-}
-
-// hasTool reports whether the tool exists. It submits the tool with an argument that most tools
-// refuse. Any outcome except "no such tool" proves that the tool exists. A server may accept the
-// job before it looks for the tool; only an existing tool can be cancelled.
-func (c *checkConn) hasTool(name string) bool {
-	id := c.Send(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(`{"conformance_probe":true}`)})
-	var cancel arcp.MessageID
-	for {
-		f := c.next("a submit is answered")
-		switch {
-		case f.CorrelationID == id && f.Type == arcp.JobAccepted:
-			cancel = c.Send(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(f.JobID)})
-		case f.CorrelationID == id && (f.Type == arcp.JobFailed || f.Type == arcp.Nack):
-			code := payload[arcp.ErrorPayload](c.t, f).Code
-			return code != arcp.CodeAgentNotAvailable && code != arcp.CodeNotFound && code != arcp.CodeUnimplemented
-		case f.CorrelationID == id && f.Type.Terminal(), cancel != "" && f.CorrelationID == cancel && f.Type == arcp.CancelAccepted:
-			return true
-		}
-	}
-}
-
-// offerEverything returns every feature except anonymous, which changes the identity of the client.
-func offerEverything() arcp.Capabilities {
-	caps := arcp.Capabilities{Flags: map[arcp.Feature]bool{}}
-	for _, f := range arcp.Features {
-		caps.Flags[f] = f != arcp.FeatureAnonymous
-	}
-	return caps
 }

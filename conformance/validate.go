@@ -243,6 +243,9 @@ func (v *validator) correlation(f *received) error {
 // once checks that a message is sent once on each connection. A repeated submit receives the same
 // events again, correlated to the repetition.
 func (v *validator) once(f *received) error {
+	if spec := arcp.Lookup(f.Type); spec != nil && spec.Delivery == arcp.Sequenced && f.EventSeq == 0 {
+		return nil // an event without a number may be a replay
+	}
 	key := [2]string{string(f.ID), ""}
 	if f.EventSeq > 0 {
 		key[1] = string(f.CorrelationID)

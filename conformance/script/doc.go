@@ -30,7 +30,7 @@
 //	a VERB args                  a step of the table verbs, of the host, or a macro
 //	server VERB args             a step of the host that needs no connection
 //	let NAME = VALUE
-//	want VALUE OP VALUE          OP is == != === < <= > >= ~ !~
+//	want VALUE OP VALUE          OP is == != === < <= > >= ~ !~; === compares bytes too
 //	if VALUE OP VALUE, else      with an indented block
 //	for PATTERN in LIST          with an indented block
 //	repeat N                     with an indented block; break, continue
@@ -50,6 +50,9 @@
 //	house a quiet                        reads up to the answer to a ping; what comes is a house rule
 //	house a MACRO ...                    each step of the macro is a house step
 //	house                                with an indented block: performed only if judged
+//
+// That values are equal byte by byte, for === and exact text, and that a specific error code is in
+// details, are house rules too: other servers send equal values and codes of RFC 0001.
 //
 // A house step that receives fails the check only if no frame of its type comes, or if that frame
 // answers another message.

@@ -108,10 +108,15 @@ type session struct {
 	token  string            // newest resume token
 	events map[uint64]*frame // by event_seq
 	last   uint64
+
+	unnumbered []*frame // frames of jobs without event_seq, from a server that numbers no events
 }
 
 // list returns the events in their order.
 func (s *session) list() (events []*frame) {
+	if s.last == 0 {
+		return s.unnumbered
+	}
 	for seq := uint64(1); seq <= s.last; seq++ {
 		if f := s.events[seq]; f != nil {
 			events = append(events, f)
@@ -127,9 +132,10 @@ type conn struct {
 	name     string
 	session  *session
 	version  string
-	sent     string // id of the last message
-	accepted Value  // payload of session.accepted
-	soon     bool   // the next read ends at the barrier ByTime
+	sent     string               // id of the last message
+	accepted Value                // payload of session.accepted
+	newer    map[string]arcp.Type // types of newerTypes that were sent, by id
+	soon     bool                 // the next read ends at the barrier ByTime
 }
 
 // frame is a received frame.
@@ -165,7 +171,7 @@ func (r *run) scope(vars map[string]Value) *scope {
 	if vars == nil {
 		vars = map[string]Value{}
 	}
-	return &scope{vars: vars, lookup: r.lookup, funcs: func(name string) func([]Value) (Value, error) {
+	return &scope{vars: vars, lookup: r.lookup, house: func(wrong *mismatch) { r.houseRule("%v", wrong) }, funcs: func(name string) func([]Value) (Value, error) {
 		if name == "seen" { // the events that a connection's session was sent
 			return func(args []Value) (Value, error) {
 				c := r.conns[plain(args[0])]
@@ -253,10 +259,21 @@ func (r *run) lenient(err error) error {
 	if !r.house || !ok {
 		return err
 	}
+	r.recordHouse(failed)
+	return nil
+}
+
+// recordHouse records the failure of a house rule.
+func (r *run) recordHouse(failed *Failure) {
 	if failed.House = true; r.broken == nil && r.host.House() {
 		r.broken = failed
 	}
-	return nil
+}
+
+// houseRule keeps a failure of the current step as one of a house rule.
+func (r *run) houseRule(format string, args ...any) {
+	failed, _ := errors.AsType[*Failure](r.failf(format, args...)) // it is one
+	r.recordHouse(failed)
 }
 
 // houseBlock performs a block of house steps if they are judged. A failure ends the check.
@@ -379,7 +396,14 @@ func (r *run) holds(st *step, s *scope) error {
 	if err != nil {
 		return err
 	}
-	ok, err := compare(st.op, got, want)
+	op := st.op
+	if op == "===" && same(got, want) {
+		if string(got) != string(want) {
+			s.house(&mismatch{"", show(want) + " byte for byte", got})
+		}
+		return nil
+	}
+	ok, err := compare(op, got, want)
 	if err != nil || !ok {
 		op := st.op + " "
 		if strings.HasPrefix(op, "==") {
@@ -471,7 +495,7 @@ func (r *run) dial(st *step, s *scope, name string) error {
 	if err != nil {
 		return err
 	}
-	c := &conn{Conn: wire, dialect: r.host.Dialect(role), name: name, session: &session{role: role, events: map[uint64]*frame{}}, version: arcp.Version}
+	c := &conn{Conn: wire, dialect: r.host.Dialect(role), name: name, session: &session{role: role, events: map[uint64]*frame{}}, version: arcp.Version, newer: map[string]arcp.Type{}}
 	r.conns[name] = c
 	if st.verb == "dial" {
 		return nil
@@ -498,10 +522,39 @@ func (r *run) open(st *step, s *scope, c *conn, env map[string]Value) error {
 		return err
 	}
 	f, err := r.event(c)
-	if err == nil && (f.Type != c.dialect.accepted || c.dialect.correlated && string(f.CorrelationID) != c.sent) {
+	if err == nil && f.Type == arcp.SessionChallenge {
+		f, err = r.authenticate(c, payload, f)
+	}
+	if err == nil && f.Type != c.dialect.accepted {
 		err = r.failf("a valid %s is accepted: got %s", c.dialect.open, f)
 	}
+	if failed, ok := errors.AsType[*Failure](err); ok {
+		failed.Open = len(st.args) == 0 && len(env) == 0
+	}
 	return err
+}
+
+// authenticate answers a challenge with the credentials of a session.open, and returns the next
+// frame.
+func (r *run) authenticate(c *conn, open Value, challenge *frame) (*frame, error) {
+	auth := members(open)["auth"]
+	token, nonce := field(members(auth), "token"), members(challenge.Payload)["challenge"]
+	answer := map[string]Value{"auth": orNull(auth), "response": orNull(token)}
+	if proof := r.host.Func("proof"); proof != nil && token != nil && nonce != nil {
+		response, err := proof([]Value{token, nonce})
+		if err != nil {
+			return nil, err
+		}
+		answer["response"] = response
+	}
+	env := map[string]Value{}
+	if challenge.SessionID != "" {
+		env["session_id"] = text(string(challenge.SessionID))
+	}
+	if err := r.send(c, text(string(arcp.SessionAuthenticate)), join(answer), env); err != nil {
+		return nil, err
+	}
+	return r.event(c)
 }
 
 // openPayload is the session.open of a role with the step's members.
@@ -554,7 +607,22 @@ func (r *run) send(c *conn, typ, payload Value, env map[string]Value) error {
 		}
 	}
 	c.sent = plain(m["id"])
+	if t := arcp.Type(plain(typ)); slices.Contains(newerTypes, t) && c.dialect.correlated {
+		c.newer[c.sent] = t
+	}
 	return c.write(join(m))
+}
+
+// newerTypes are types of clients that RFC 0001 does not have. A server may not know them.
+var newerTypes = []arcp.Type{arcp.SessionPing, arcp.SessionAck, arcp.SessionListJobs, arcp.JobSubscribe, arcp.JobUnsubscribe}
+
+// unknown returns a Skip if a frame says that the server does not know a newer type.
+func (c *conn) unknown(f *frame) error {
+	t, ok := c.newer[string(f.CorrelationID)]
+	if ok && f.Type == arcp.Nack && plain(members(f.Payload)["code"]) == string(arcp.CodeUnimplemented) {
+		return Skip("the server does not know " + string(t) + ", which RFC 0001 does not have")
+	}
+	return nil
 }
 
 func (c *conn) write(frame []byte) error {
@@ -576,7 +644,7 @@ func (r *run) next(c *conn) (*frame, error) {
 		return nil, r.failf("the frame %s: %v", show(data), err)
 	}
 	c.record(f)
-	return f, nil
+	return f, c.unknown(f)
 }
 
 // event reads the next frame other than those that may come at any time: heartbeats of
@@ -613,9 +681,12 @@ func (c *conn) record(f *frame) {
 			c.session.id = string(f.SessionID)
 		}
 	}
-	if f.EventSeq > 0 {
+	switch {
+	case f.EventSeq > 0:
 		c.session.events[f.EventSeq] = f
 		c.session.last = max(c.session.last, f.EventSeq)
+	case c.session.last == 0 && f.JobID != "":
+		c.session.unnumbered = append(c.session.unnumbered, f)
 	}
 }
 
@@ -770,11 +841,21 @@ func (r *run) correlation(st *step, s *scope, c *conn) (string, error) {
 	switch {
 	case st.re != nil && st.re.kind == wildcard, st.re == nil && (len(st.args) > 2 || !c.dialect.correlated):
 		return "", nil
+	case st.re == nil && handshake(st.args[0]):
+		return "", nil // the connection has one handshake
 	case st.re == nil:
 		return c.sent, nil
 	}
 	v, err := s.eval(st.re)
 	return plain(v), err
+}
+
+// handshake reports whether a type pattern names types that answer session.open.
+func handshake(p *expr) bool {
+	types := append([]*expr{p}, p.args...)
+	return slices.ContainsFunc(types, func(e *expr) bool {
+		return slices.Contains([]arcp.Type{arcp.SessionAccepted, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionChallenge}, arcp.Type(plain(e.value)))
+	})
 }
 
 // expect reads the frame of a step: the next one, or for << one that comes.
