@@ -30,7 +30,7 @@ type Mapping struct {
 
 	Start   []string // command that serves until it is ended; nil: the server runs already
 	Restart []string // command that ends the server and starts it again; nil: not in the file
-	Again   bool     // a restart kills the process of Start and runs Start again
+	Rerun   bool     // a restart kills the process of Start and runs Start again
 
 	FrameLimit int64 // as Target.FrameLimit
 	AckWindow  int   // as Target.AckWindow

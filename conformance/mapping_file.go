@@ -76,7 +76,7 @@ func (r *mappingReader) document(n *yaml.Node) {
 		"frame_limit":    r.number(func(n int) { m.FrameLimit = int64(n) }),
 		"ack_window":     r.number(func(n int) { m.AckWindow = n }),
 	})
-	if m.Again && m.Start == nil {
+	if m.Rerun && m.Start == nil {
 		r.mistake(n, "restart", "there is no command to start again: give `start` too")
 	}
 }
@@ -194,7 +194,7 @@ func (r *mappingReader) command(dst *[]string) readNode {
 // restart reads a command, or the word start.
 func (r *mappingReader) restart(n *yaml.Node, key string) {
 	if n.Kind == yaml.ScalarNode && n.Value == "start" {
-		r.m.Again = true
+		r.m.Rerun = true
 		return
 	}
 	if n.Kind == yaml.ScalarNode {
@@ -259,7 +259,7 @@ var toolReference = regexp.MustCompile(`^[^@\s]+(@[^@\s]+)?$`)
 
 func (r *mappingReader) tools(n *yaml.Node, key string) {
 	r.m.Tools = map[string]string{}
-	known := slices.Sorted(slices.Values(neededTools(slices.Concat(Checks(arcp.DialectRFC), Checks(arcp.DialectDraft)))))
+	known := mappableTools()
 	mapped := map[string]string{} // name in the checks, by name on the server
 	r.pairs(n, key, func(k, value *yaml.Node) {
 		theirs, ok := r.scalar(value, joinKeys(key, k.Value))
@@ -278,6 +278,20 @@ func (r *mappingReader) tools(n *yaml.Node, key string) {
 			r.m.Tools[k.Value], mapped[theirs] = theirs, k.Value
 		}
 	})
+}
+
+// mappableTools returns the names of the tools that checks need, sorted.
+func mappableTools() []string {
+	var names []string
+	for _, c := range slices.Concat(Checks(arcp.DialectRFC), Checks(arcp.DialectDraft)) {
+		for _, need := range c.Needs {
+			if name, ok := strings.CutPrefix(need, toolPrefix); ok {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (r *mappingReader) known(n *yaml.Node, key string) {

@@ -50,8 +50,8 @@ ack_window: 64
 		tg.FrameLimit != 1000 || tg.AckWindow != 64 || tg.Mapping != m {
 		t.Errorf("the target is %+v", tg)
 	}
-	if !slices.Equal(m.Start, []string{"their-server", "--port", "9"}) || !m.Again || m.Restart != nil || m.URL != "ws://127.0.0.1:9/x" {
-		t.Errorf("start %q, again %t, restart %q, url %q", m.Start, m.Again, m.Restart, m.URL)
+	if !slices.Equal(m.Start, []string{"their-server", "--port", "9"}) || !m.Rerun || m.Restart != nil || m.URL != "ws://127.0.0.1:9/x" {
+		t.Errorf("start %q, again %t, restart %q, url %q", m.Start, m.Rerun, m.Restart, m.URL)
 	}
 	if want := map[string]string{"demo.echo": "their.echo", "demo.sleep": "slow", "demo.echo@0.9.0": "their.echo@old"}; !maps.Equal(m.Tools, want) {
 		t.Errorf("tools %v, want %v", m.Tools, want)

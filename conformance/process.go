@@ -120,7 +120,7 @@ type served struct {
 func (m *Mapping) Serve(ctx context.Context, tg *Target) (stop func(), err error) {
 	s := &served{mapping: m, target: tg}
 	restart := tg.Restart
-	if m.Again || m.Restart != nil {
+	if m.Rerun || m.Restart != nil {
 		restart = s.restart
 	}
 	if m.Start == nil {
@@ -155,7 +155,7 @@ func (s *served) start(ctx context.Context) error {
 
 // restart implements Target.Restart.
 func (s *served) restart(ctx context.Context) error {
-	if s.mapping.Again {
+	if s.mapping.Rerun {
 		s.running.kill()
 		return s.start(ctx)
 	}

@@ -147,7 +147,7 @@ func TestMappingServes(t *testing.T) {
 	for _, behaviour := range []string{"unix", "stubborn"} {
 		t.Run(behaviour, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
-			m := &Mapping{Start: childCommand(t, behaviour+" "+socket), Again: true, Dir: t.TempDir()}
+			m := &Mapping{Start: childCommand(t, behaviour+" "+socket), Rerun: true, Dir: t.TempDir()}
 			tg := Target{URL: unixScheme + socket, Token: fakeToken}
 			ctx := deadline(t)
 			stop, err := m.Serve(ctx, &tg)

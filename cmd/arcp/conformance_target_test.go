@@ -39,7 +39,7 @@ func TestMappingSample(t *testing.T) {
 	}
 	var tg conformance.Target
 	m.Configure(&tg)
-	if tg.Token != "secret" || tg.OtherToken != "other" || tg.ObserverToken != "observer" || tg.AckWindow != 64 || len(m.Tools) != 2 || len(m.Known) != 1 || !m.Again {
+	if tg.Token != "secret" || tg.OtherToken != "other" || tg.ObserverToken != "observer" || tg.AckWindow != 64 || len(m.Tools) != 2 || len(m.Known) != 1 || !m.Rerun {
 		t.Errorf("the sample is read as %+v", m)
 	}
 	if o := cli(t, "help", "conformance", "mapping"); !strings.Contains(o.stdout, "  start: [their-server") {

@@ -21,7 +21,7 @@ func TestExecConformance(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // of half a minute
 			defer cancel()
-			report, err := conformance.Run(ctx, tg, conformance.Options{Parallel: parallelChecks, Timeout: time.Minute, Levels: conformance.Levels})
+			report, err := conformance.Run(ctx, tg, conformance.Options{Parallel: 4, Timeout: time.Minute, Levels: conformance.Levels})
 			if err != nil {
 				t.Fatal(err)
 			}
