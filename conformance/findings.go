@@ -83,8 +83,9 @@ func (r *runner) frameResults(d arcp.Dialect, selected []Check) []Result {
 			list = append(list, res)
 		}
 	}
-	for _, res := range list {
-		r.publish(res)
+	for i := range list {
+		r.target.Mapping.judge(&list[i])
+		r.publish(list[i])
 	}
 	return list
 }

@@ -240,3 +240,21 @@ func TestKnownDeviations(t *testing.T) {
 		t.Errorf("the report has no %q:\n%s", want, text.String())
 	}
 }
+
+// The checks of frames can be known deviations too.
+func TestKnownDeviationOfFrames(t *testing.T) {
+	target := fakeTarget(t)
+	target.Mapping = &Mapping{Known: []Deviation{{"frames.session", "it was broken"}}}
+	report, err := Run(t.Context(), target, Options{IDs: []string{"handshake.accepted", "frames.session"}, Levels: Levels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, res := range report.Results {
+		if res.ID == "frames.session" && res.Status != Stale {
+			t.Errorf("%s: %s %s, want stale", res.ID, res.Status, res.Reason)
+		}
+	}
+	if report.Count(Stale) != 1 {
+		t.Errorf("%d checks are stale, want one: %+v", report.Count(Stale), report.Results)
+	}
+}
