@@ -12,15 +12,23 @@ import (
 	"github.com/arcpd/arcpd/conformance/script"
 )
 
-// Level is the severity of the rule behind a check.
+// Level is the severity of the rule behind a check. Must, Should and May are rules of RFC 0001 or of
+// the draft. House is a rule that only SPEC.md has.
 type Level string
 
 // The levels.
 const (
-	Must    Level = "must"    // required by the protocol, or fatal to a client that decodes strictly
-	Should  Level = "should"  // recommended by the protocol
-	Runtime Level = "runtime" // a choice of this project where the protocol leaves one
+	Must   Level = "must"   // required by the protocol
+	Should Level = "should" // recommended by the protocol
+	May    Level = "may"    // optional in the protocol, and judged where a server does it
+	House  Level = "house"  // promised by SPEC.md only: for arcpd and for servers that want the same
 )
+
+// Levels are all levels, from the strongest.
+var Levels = []Level{Must, Should, May, House}
+
+// ProtocolLevels are the levels that judge any server.
+var ProtocolLevels = []Level{Must, Should, May}
 
 // draftPrefix begins the id of each check of the draft dialect.
 const draftPrefix = "draft."
@@ -34,7 +42,14 @@ type Check struct {
 	Level   Level
 	Needs   []string // preconditions: a Need constant, "tool:NAME" or "capability:NAME"
 
-	run func(ctx context.Context, t *checkRun)
+	run    func(ctx context.Context, t *checkRun)
+	script *script.Check // nil: generated
+	frames bool          // a rule of frames, whose outcome is that of all checks together
+}
+
+// result returns a result of the check.
+func (c *Check) result(s Status) Result {
+	return Result{ID: c.ID, Title: c.Title, Group: c.Group(), Dialect: c.Dialect, Section: c.Section, Level: c.Level, Status: s}
 }
 
 // Group returns the name of the group in ID.
@@ -57,6 +72,9 @@ const (
 	NeedJWT        = "jwt"             // Target.JWT is set
 	NeedAckWindow  = "ack-window"      // Target.AckWindow is set
 	NeedSidecar    = "sidecar"         // the server offers binary frames in binary_encoding
+	NeedNumbers    = "event-numbers"   // events have an event_seq
+	NeedPong       = "pong"            // a ping is answered by a pong that has its correlation_id
+	NeedResume     = "resume-token"    // session.accepted has a resume_token
 	NeedRestart    = "restart"         // Target.Restart is set; the check runs alone, after all others
 )
 
@@ -72,9 +90,9 @@ func capabilityNeed(name string) string { return capabilityPrefix + name }
 // Groups returns the names of the groups of a dialect, in the order of Checks.
 func Groups(d arcp.Dialect) []string {
 	if d == arcp.DialectDraft {
-		return slices.Clone(draftGroups)
+		return append(slices.Clone(draftGroups), framesGroup)
 	}
-	return slices.Clone(groups)
+	return append(slices.Clone(groups), framesGroup)
 }
 
 // Checks returns every check of a dialect, ordered by group.
@@ -91,7 +109,7 @@ var scripts embed.FS
 
 // registry parses the scripts once and returns all checks.
 var registry = sync.OnceValue(func() []Check {
-	files := parseScripts("scripts")
+	files := parseScripts(scriptFolder(arcp.DialectRFC))
 	var all []Check
 	for _, name := range groups {
 		if more := generated[name]; more != nil {
@@ -104,12 +122,14 @@ var registry = sync.OnceValue(func() []Check {
 			all = append(all, scripted(s, arcp.DialectRFC))
 		}
 	}
-	files = parseScripts("scripts/draft")
+	all = append(all, frameChecks()...)
+	files = parseScripts(scriptFolder(arcp.DialectDraft))
 	for _, name := range draftGroups {
 		for _, s := range files[name].Checks {
 			all = append(all, scripted(s, arcp.DialectDraft))
 		}
 	}
+	all = append(all, draftFrameChecks()...)
 	return all
 })
 
@@ -127,7 +147,7 @@ func parseScripts(folder string) map[string]*script.File {
 
 // scripted returns the check of a script header. Its steps are in the script or in inGo.
 func scripted(s *script.Check, d arcp.Dialect) Check {
-	c := Check{ID: s.ID, Dialect: d, Title: s.Title, Section: s.Section, Level: Level(s.Level)}
+	c := Check{ID: s.ID, Dialect: d, Title: s.Title, Section: s.Section, Level: Level(s.Level), script: s}
 	if d == arcp.DialectDraft {
 		c.ID = draftPrefix + s.ID
 	}
@@ -153,7 +173,7 @@ func needOf(word string) string {
 	return capabilityNeed(word)
 }
 
-var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedSidecar, NeedRestart}
+var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedSidecar, NeedRestart, NeedNumbers, NeedPong, NeedResume}
 
 // groups are the names of the groups in the order of Checks. The script of a group is
 // scripts/GROUP.txt.
@@ -171,6 +191,14 @@ var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit", "even
 // selects reports whether the options include the check.
 func (o *Options) selects(c *Check) bool {
 	in := func(list []string, s string) bool { return len(list) == 0 || slices.Contains(list, s) }
-	return in(o.Groups, c.Group()) && in(o.IDs, c.ID) &&
-		(len(o.Levels) == 0 || slices.Contains(o.Levels, c.Level))
+	return in(o.Groups, c.Group()) && in(o.IDs, c.ID) && slices.Contains(o.levels(), c.Level) &&
+		(len(o.Sections) == 0 || slices.ContainsFunc(o.Sections, func(s string) bool { return SectionMatches(c.Section, s) }))
+}
+
+// levels returns the chosen levels.
+func (o *Options) levels() []Level {
+	if len(o.Levels) == 0 {
+		return ProtocolLevels
+	}
+	return o.Levels
 }

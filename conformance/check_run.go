@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -15,18 +16,28 @@ import (
 // violation ends that goroutine.
 type checkRun struct {
 	ctx    context.Context
+	id     string // of the check; "" for the probe
 	target *Target
 	server *server
 	tr     *transcript
 	conns  []connection
 	sent   map[string]bool // ids of messages sent on any connection
+	levels []Level         // whose rules are judged
 
-	failure string
-	skip    string
+	findings *findings // violated rules of frames
+
+	active *link // the connection that was used last
+
+	failure   string
+	rule, got string // of the failure; rule is "" if the title of the check is the rule
+	broke     Level  // level of the violated rule if it is not that of the check
+	skip      string
+	opening   bool // a valid session.open or session.hello has no acceptance
 }
 
 func newCheckRun(ctx context.Context, target *Target, s *server) *checkRun {
-	return &checkRun{ctx: ctx, target: target, server: s, tr: newTranscript(target.secrets()), sent: map[string]bool{}}
+	return &checkRun{ctx: ctx, target: target, server: s, tr: newTranscript(target.secrets()), sent: map[string]bool{},
+		levels: Levels, findings: &findings{}}
 }
 
 // execute runs fn on a new goroutine, because Failf and Skipf end their goroutine, and then drops
@@ -58,10 +69,14 @@ func (run *checkRun) cleanup() {
 	for _, c := range run.conns {
 		c.Drop()
 	}
+	run.addOutput()
 }
 
-// Failf records a violation by the server and ends the check.
+// Failf records a violation by the server and ends the check. If the format begins with "%s: ", the
+// first argument is the violated rule.
 func (run *checkRun) Failf(format string, args ...any) {
+	rule, got := splitViolation(format, args)
+	run.rule, run.got = redact(rule, run.tr.secrets), clip.Ellipsis(redact(got, run.tr.secrets), maxGot)
 	run.failure = redact(fmt.Sprintf(format, args...), run.tr.secrets)
 	runtime.Goexit()
 }
@@ -106,6 +121,7 @@ func quoted(v any) string {
 
 // Dial connects and sends nothing.
 func (run *checkRun) Dial() *checkConn {
+	run.needsShared()
 	tc, err := run.target.dial(run.ctx)
 	if err != nil {
 		run.Failf("connect to the server: %v", err)
@@ -116,6 +132,7 @@ func (run *checkRun) Dial() *checkConn {
 // DialDraft connects for a client of the draft dialect and sends nothing. The connection is for the
 // session of an earlier one unless that is nil.
 func (run *checkRun) DialDraft(earlier *draftConn) *draftConn {
+	run.needsShared()
 	tc, err := run.target.dial(run.ctx)
 	if err != nil {
 		run.Failf("connect to the server: %v", err)

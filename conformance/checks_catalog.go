@@ -17,10 +17,10 @@ func catalogChecks() []Check {
 		switch {
 		case spec.From == arcp.FromRuntime:
 			list = append(list, Check{ID: "direction." + string(spec.Type), Title: "a client that sends " + string(spec.Type) + " is nacked INVALID_ARGUMENT",
-				Section: "SPEC " + spec.Section, Level: Should, run: func(_ context.Context, t *checkRun) { catalogDirection(t, spec) }})
+				Section: "SPEC " + spec.Section, Level: House, run: func(_ context.Context, t *checkRun) { catalogDirection(t, spec) }})
 		case catalogMustRefuse(spec):
 			list = append(list, Check{ID: "empty." + string(spec.Type), Title: string(spec.Type) + " without its required members is refused",
-				Section: "SPEC " + spec.Section, Level: Should, run: func(_ context.Context, t *checkRun) { catalogEmpty(t, spec) }})
+				Section: "SPEC " + spec.Section, Level: House, run: func(_ context.Context, t *checkRun) { catalogEmpty(t, spec) }})
 		}
 	}
 	return list

@@ -51,11 +51,15 @@ func (c *checkConn) serves() bool {
 
 // tryNext reads the next frame; nil if the connection has ended.
 func (c *checkConn) tryNext() *received {
-	text, err := c.read()
-	if err != nil {
-		return nil
+	for {
+		text, err := c.read()
+		if err != nil {
+			return nil
+		}
+		if f := c.validate(text); f != nil {
+			return f
+		}
 	}
-	return c.validate(text)
 }
 
 func draftTakeoverRace(_ context.Context, t *checkRun) {
@@ -99,7 +103,7 @@ func (c *draftConn) receive(typ arcp.Type) *arcp.Envelope {
 		if err != nil {
 			return nil
 		}
-		env, err := arcp.DecodeDraftFromRuntime(text)
+		env, err := decodeDraft(text)
 		if err != nil || env.Type == "session.error" {
 			return nil
 		}

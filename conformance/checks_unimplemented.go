@@ -66,14 +66,21 @@ func inJobToUnknown(env *arcp.Envelope) {
 func unimplementedChecks() []Check {
 	var list []Check
 	for _, g := range gated {
+		section, level := "RFC §6.3", Should
+		switch g.typ {
+		case arcp.JobSchedule:
+			section, level = "RFC §10.6", Must
+		case arcp.Interrupt:
+			section, level = "RFC §10.5", Must
+		}
 		list = append(list, Check{ID: string(g.typ), Title: string(g.typ) + " is served, or nacked UNIMPLEMENTED and " + string(g.feature) + " is not offered",
-			Section: "RFC §10.6", Level: Must, run: func(_ context.Context, t *checkRun) {
+			Section: section, Level: level, run: func(_ context.Context, t *checkRun) {
 				unimplementedGated(t, g.feature, g.typ, g.payload, g.with)
 			}})
 	}
 	for _, a := range answered {
 		list = append(list, Check{ID: string(a.typ), Title: string(a.typ) + " that cannot be served is refused, not ignored",
-			Section: "SPEC §6.4", Level: Should, run: func(_ context.Context, t *checkRun) {
+			Section: "SPEC §6.4", Level: House, run: func(_ context.Context, t *checkRun) {
 				unimplementedAnswered(t, a.typ, a.payload, a.with)
 			}})
 	}

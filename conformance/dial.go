@@ -10,8 +10,8 @@ import (
 
 const unixScheme = "unix://"
 
-// local reports whether URL is the address of a unix socket.
-func (tg *Target) local() bool { return strings.HasPrefix(tg.URL, unixScheme) }
+// local reports whether the connections are unix sockets, or the files of a process.
+func (tg *Target) local() bool { return strings.HasPrefix(tg.URL, unixScheme) || tg.Exec != nil }
 
 // dialURL connects to a WebSocket URL or a unix socket. config is for wss://; nil: the default
 // configuration.

@@ -7,8 +7,9 @@
 // Run performs the checks against a Target, several at the same time. Each check has its own
 // connections and sessions. Checks share no state and depend on no order.
 //
-// A validator examines every frame of the server as the strictest client does. A frame that such a
-// client cannot decode fails the check that received it.
+// A validator examines every frame of the server. The rules of frames are the checks of the group
+// frames: a frame that violates one is a finding of that check, once with the number of frames, and
+// the check that received the frame goes on.
 //
 // A check whose precondition the target does not meet is skipped with a reason. Preconditions are
 // capabilities, tools and, for example, a second principal. The tools of the groups exec and mcp
@@ -22,4 +23,7 @@
 //
 // The section of a check is a section of RFC 0001 revision 2 (RFC) or of the Internet-Draft (ARCP
 // 1.1). Where both leave a choice it is a section of this project's SPEC.md (SPEC).
+//
+// Levels separate what the protocol says (must, should, may) from what only SPEC.md says (house).
+// Run performs checks of the level house only if Options chooses that level.
 package conformance

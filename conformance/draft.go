@@ -34,6 +34,9 @@ func newDraftConn(l *link, earlier *draftConn) *draftConn {
 	return c
 }
 
+// accepted implements connection.
+func (c *draftConn) accepted() bool { return c.opened }
+
 // forbid implements connection.
 func (c *draftConn) forbid(secret string) { c.secrets = append(slices.Clone(c.secrets), secret) }
 
@@ -49,46 +52,62 @@ func (c *draftConn) WriteFrame(frame []byte) error {
 
 // ReadFrame implements script.Conn. It returns the event inside a subscribe.event.
 func (c *draftConn) ReadFrame() ([]byte, error) {
-	text, err := c.read()
-	if err != nil {
-		return nil, c.readError(err)
-	}
-	if err := c.validate(text); err != nil {
-		c.t.Failf("the server sent a frame that a client refuses: %v", err)
-	}
-	if env, err := arcp.DecodeDraftFromRuntime(text); err == nil && env.Type == arcp.SubscribeEvent {
-		var p arcp.SubscribeEventPayload
-		if err := arcp.Unmarshal(env.Payload, &p); err != nil {
-			c.t.Failf("subscribe.event: %v", err)
+	for {
+		text, err := c.read()
+		if err != nil {
+			return nil, c.readError(err)
 		}
-		return p.Event, nil
+		broken := c.validate(text)
+		c.t.judge(broken)
+		env, err := decodeDraft(text)
+		if err != nil {
+			continue // the rule json or decodes is about it
+		}
+		if env.Type == arcp.SubscribeEvent {
+			var p arcp.SubscribeEventPayload
+			if err := arcp.Unmarshal(env.Payload, &p); err != nil {
+				c.t.Failf("subscribe.event: %v", err)
+			}
+			return p.Event, nil
+		}
+		return text, nil
 	}
-	return text, nil
 }
 
-// validate returns the rule that a frame violates.
-func (c *draftConn) validate(text []byte) error {
+// decodeDraft decodes a frame, loosely if it is no valid envelope.
+func decodeDraft(text []byte) (arcp.Envelope, error) {
+	if env, err := arcp.DecodeDraftFromRuntime(text); err == nil {
+		return env, nil
+	}
+	return script.DecodeLoosely(text)
+}
+
+// validate returns the rules that a frame violates.
+func (c *draftConn) validate(text []byte) (broken []violation) {
 	for _, secret := range c.secrets {
 		if bytes.Contains(text, []byte(secret)) {
-			return errors.New("it contains a secret")
+			broken = append(broken, violation{draftRule("secrets"), "the frame contains a secret"})
 		}
 	}
-	if found := c.checker.Received(text); len(found) > 0 {
-		return fmt.Errorf("the library %s: %v", c.t.target.library(), found[0])
+	for _, found := range c.checker.Received(text) {
+		broken = append(broken, violation{draftRule(found.Rule), fmt.Sprintf("the library %s: %v", c.t.target.library(), found)})
 	}
-	env, err := arcp.DecodeDraftFromRuntime(text)
+	if _, err := arcp.DecodeDraftFromRuntime(text); err != nil {
+		broken = append(broken, violation{draftRule("decodes"), err.Error()})
+	}
+	env, err := decodeDraft(text)
 	if err != nil {
-		return err
+		return broken
 	}
 	c.opened = c.opened || env.Type == script.SessionWelcome
 	if env.EventSeq == 0 {
-		return nil
+		return broken
 	}
 	if before := c.session.events[env.EventSeq]; before != nil && !bytes.Equal(before, text) {
-		return fmt.Errorf("event %d differs from what was sent before: %s", env.EventSeq, before)
+		broken = append(broken, violation{draftRule("replay"), fmt.Sprintf("event %d differs from what was sent before: %s", env.EventSeq, before)})
 	}
 	c.session.events[env.EventSeq] = text
-	return nil
+	return broken
 }
 
 // checkAlive implements connection.
@@ -102,9 +121,9 @@ func (c *draftConn) checkAlive() {
 	for {
 		text, err := c.ReadFrame()
 		if err != nil {
-			c.t.Failf("the session still works at the end: %v", err)
+			c.t.Failf("%s: %v", "the session still works at the end", err)
 		}
-		env, _ := arcp.DecodeDraftFromRuntime(text) // an invalid frame has failed the check
+		env, _ := decodeDraft(text) // ReadFrame has decoded it
 		var pong struct {
 			Nonce string `json:"ping_nonce"`
 		}
@@ -221,7 +240,7 @@ func probeDraft(t *checkRun, s *server) {
 	if err != nil {
 		t.Failf("session.hello with a valid token is answered: %v", err)
 	}
-	env, err := arcp.DecodeDraftFromRuntime(text)
+	env, err := decodeDraft(text)
 	if err != nil || env.Type != script.SessionWelcome {
 		t.Failf("session.hello with a valid token is answered by session.welcome: got %s", text)
 	}

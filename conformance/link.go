@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,6 +17,7 @@ type connection interface {
 	script.Conn
 
 	checkAlive()          // fails the check unless the session, if any, answers a ping
+	accepted() bool       // reports whether the server accepted a session on the connection
 	forbid(secret string) // declares a text that the server must not send
 	transportLink() *link
 }
@@ -26,7 +29,17 @@ type link struct {
 	tc            transport.Conn
 	stop          func() bool // stops aborting tc at the end of t.ctx
 	stopKeepalive context.CancelFunc
-	gone          bool // closed by either side
+	gone          bool            // closed by either side
+	pending       <-chan incoming // of a read that readSoon did not wait for; nil: none
+
+	sentType    string // type of the last sent message
+	sentCommand string // type of the last sent message that is not a keepalive
+}
+
+// incoming is the outcome of a read of the transport.
+type incoming struct {
+	text []byte
+	err  error
 }
 
 func newLink(t *checkRun, tc transport.Conn) *link {
@@ -44,7 +57,9 @@ func newLink(t *checkRun, tc transport.Conn) *link {
 func (l *link) transportLink() *link { return l }
 
 func (l *link) write(frame []byte) {
+	frame = l.t.target.Mapping.sent(frame)
 	l.t.tr.add(l.n, Sent, frame)
+	l.setSent(typeOf(frame))
 	err := l.tc.Write(frame)
 	if err == nil {
 		err = l.tc.Flush()
@@ -56,7 +71,36 @@ func (l *link) write(frame []byte) {
 }
 
 func (l *link) read() ([]byte, error) {
-	text, err := l.tc.Read()
+	if l.pending == nil {
+		text, err := l.tc.Read()
+		return l.received(text, err)
+	}
+	in := <-l.pending
+	l.pending = nil
+	return l.received(in.text, in.err)
+}
+
+// readSoon reads a frame that comes within the time; nil if none comes. The next read goes on.
+func (l *link) readSoon(within time.Duration) ([]byte, error) {
+	if l.pending == nil {
+		pending := make(chan incoming, 1)
+		l.pending = pending
+		go func() {
+			text, err := l.tc.Read()
+			pending <- incoming{text, err}
+		}()
+	}
+	select {
+	case in := <-l.pending:
+		l.pending = nil
+		return l.received(in.text, in.err)
+	case <-time.After(within):
+		return nil, nil
+	}
+}
+
+func (l *link) received(text []byte, err error) ([]byte, error) {
+	l.t.active = l
 	if err != nil {
 		return nil, l.ended(err)
 	}
@@ -64,7 +108,7 @@ func (l *link) read() ([]byte, error) {
 	if isBinary(l.tc) {
 		return nil, errors.New("a message announces each binary frame: no message announces this one")
 	}
-	return l.joinSidecar(slices.Clone(text))
+	return l.joinSidecar(l.t.target.Mapping.received(slices.Clone(text)))
 }
 
 // ended records the end of the connection, and returns err.
@@ -79,7 +123,17 @@ func (l *link) ending(err error) string {
 	if l.t.ctx.Err() != nil {
 		return "no frame was received before the timeout of the check"
 	}
-	return err.Error()
+	return l.closedAfter(err).Error()
+}
+
+// closedAfter adds the last message of the client to the error of a connection that the server
+// closed.
+func (l *link) closedAfter(err error) error {
+	closed, ok := errors.AsType[*transport.Error](err)
+	if !ok || !closed.Remote && closed.Code != transport.CloseAbnormal {
+		return err
+	}
+	return fmt.Errorf("the server closed the connection after %s: %w", cmp.Or(l.sentType, "it was opened"), err)
 }
 
 // pingInterval is the time between two transport pings. Servers close connections that are silent

@@ -25,6 +25,13 @@ func (run *checkRun) perform(c *script.Check) {
 	if skip, ok := errors.AsType[script.Skip](err); ok {
 		run.Skipf("%s", string(skip))
 	}
+	if failed, ok := errors.AsType[*script.Failure](err); ok {
+		run.opening = failed.Open
+		if failed.House {
+			run.broke = House
+		}
+		run.Failf("%s: %s\n%s: %s", failed.Why, failed.Found, failed.At, failed.Source)
+	}
 	if err != nil {
 		run.Failf("%v", err)
 	}
@@ -34,7 +41,7 @@ func (run *checkRun) perform(c *script.Check) {
 type host struct{ t *checkRun }
 
 // Dialect implements script.Host.
-func (h host) Dialect(string) *script.Dialect { return script.RFC() }
+func (h host) Dialect(string) *script.Dialect { return script.RFC().With(h.t.server.barrier) }
 
 // Dial implements script.Host. A connection of the role socket can send binary frames.
 func (h host) Dial(role string, earlier script.Conn) (script.Conn, error) {
@@ -70,6 +77,9 @@ func (h host) Restart() error {
 
 // PollDeadline implements script.Host.
 func (h host) PollDeadline() time.Time { return h.t.pollDeadline() }
+
+// House implements script.Host.
+func (h host) House() bool { return slices.Contains(h.t.levels, House) }
 
 // Var implements script.Host.
 func (h host) Var(name string) (script.Value, bool) {
@@ -220,10 +230,12 @@ var hostVerbs = map[string]func(c connection, args []script.Value) (script.Value
 		return nil, nil
 	},
 	"binary": func(c connection, _ []script.Value) (script.Value, error) {
+		c.transportLink().setSent(binaryFrame)
 		return nil, c.transportLink().tc.(proxy.BinaryWriter).WriteBinary([]byte{1, 2, 3})
 	},
 	"sidecar": sendSidecar,
 	"not_utf8": func(c connection, _ []script.Value) (script.Value, error) {
+		c.transportLink().setSent(malformedFrame)
 		return nil, c.transportLink().tc.Write([]byte("{\"arcp\":\"1.1\",\"id\":\"msg_\xff\xfe\"}"))
 	},
 	"secret": func(c connection, args []script.Value) (script.Value, error) {
@@ -261,7 +273,7 @@ func (c *checkConn) ReadFrame() ([]byte, error) {
 		if err != nil {
 			return nil, c.readError(err)
 		}
-		if f := c.validate(text); c.catalog || !f.changesTools() {
+		if f := c.validate(text); f != nil && (c.catalog || !f.changesTools()) {
 			return text, nil
 		}
 	}
@@ -275,5 +287,5 @@ func (l *link) readError(err error) error {
 	case errors.Is(err, io.EOF) && l.t.target.local():
 		return &transport.Error{Err: err} // a unix socket has no close codes
 	}
-	return err
+	return l.closedAfter(err)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ func sample() *Report {
 			{ID: "jobs.life", Title: "a job is accepted, started & ended", Group: "jobs", Dialect: arcp.DialectRFC,
 				Section: "RFC §6.3", Level: Must, Status: Failed, Duration: Millis(10 * time.Millisecond),
 				Reason: "a started job ends: got job.failed 3, want job.completed\nand a second line",
+				Rule:   "a started job ends", Sent: "tool.invoke", Got: "job.failed 3, want job.completed",
 				Transcript: []Entry{
 					{At: 0, Conn: 1, Dir: Noted, Text: "connected"},
 					{At: Millis(1500 * time.Microsecond), Conn: 1, Dir: Sent, Text: `{"type":"tool.invoke","payload":{"tool":"<demo>"}}`},
@@ -44,8 +46,12 @@ func TestReports(t *testing.T) {
 		"report-verbose.txt": func(w io.Writer, r *Report) error {
 			return WriteText(w, r, TextOptions{Color: true, Verbose: true})
 		},
-		"report.json": WriteJSON,
-		"report.xml":  WriteJUnit,
+		"report.json":         WriteJSON,
+		"report.xml":          WriteJUnit,
+		"report.html":         WriteHTML,
+		"report-markdown.txt": WriteMarkdown,
+		"report.sarif":        WriteSARIF,
+		"report.svg":          WriteBadge,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -80,11 +86,15 @@ func TestReportKeepsWriteError(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, write := range map[string]func(io.Writer, *Report) error{
-		"text": func(w io.Writer, r *Report) error { return WriteText(w, r, TextOptions{}) }, "json": WriteJSON, "junit": WriteJUnit,
-	} {
-		if err := write(w, sample()); err == nil {
-			t.Errorf("%s: a report that cannot be written is an error", name)
+	for _, f := range Formats {
+		if err := Write(w, f, sample()); err == nil {
+			t.Errorf("%s: a report that cannot be written is an error", f)
 		}
+	}
+	if err := WriteText(w, sample(), TextOptions{}); err == nil {
+		t.Error("text: a report that cannot be written is an error")
+	}
+	if err := Write(io.Discard, "pdf", sample()); err == nil || !strings.Contains(err.Error(), "the formats are [json junit") {
+		t.Errorf("an unknown format: error is %v", err)
 	}
 }

@@ -1,12 +1,15 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -16,19 +19,35 @@ import (
 const (
 	DefaultTimeout  = 10 * time.Second
 	DefaultParallel = 4
+	DefaultQuiet    = 300 * time.Millisecond
 )
 
-// Options selects checks and bounds their execution. An empty list selects everything.
+// Options selects checks and bounds their execution. An empty list of groups, ids or sections
+// selects everything.
 type Options struct {
 	Groups []string
 	IDs    []string
-	Levels []Level
+	Levels []Level // empty: ProtocolLevels; House is chosen explicitly
+
+	// Sections are sections of the specifications, as SectionMatches compares them.
+	Sections []string
 
 	Parallel int           // number of checks that run at the same time; zero or less: DefaultParallel
 	Timeout  time.Duration // limit for one check; zero or less: DefaultTimeout
 
+	// Quiet is the time within which nothing must come from a server that answers no ping. Zero
+	// or less: DefaultQuiet. For other servers nothing comes before the answer to a ping.
+	Quiet time.Duration
+
+	// Seed shuffles the order in which the checks run; 0: the order of Checks.
+	Seed uint64
+
 	// OnResult receives each result when its check ends. Calls do not overlap. May be nil.
 	OnResult func(Result)
+
+	// StopAfter reports whether the run ends after a result. Checks that have not started are then
+	// skipped. Calls overlap neither with each other nor with OnResult. May be nil.
+	StopAfter func(Result) bool
 }
 
 // Status is the outcome of a check.
@@ -39,6 +58,9 @@ const (
 	Passed  Status = "passed"
 	Failed  Status = "failed"
 	Skipped Status = "skipped"
+
+	KnownDeviation Status = "known" // failed, and Mapping.Known has the check
+	Stale          Status = "stale" // passed, and Mapping.Known has the check
 )
 
 // Millis is a duration that JSON shows in milliseconds.
@@ -49,6 +71,16 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(time.Duration(m).Microseconds())/1000, 'f', 3, 64), nil
 }
 
+// UnmarshalJSON reads milliseconds.
+func (m *Millis) UnmarshalJSON(text []byte) error {
+	ms, err := strconv.ParseFloat(string(text), 64)
+	if err != nil {
+		return fmt.Errorf("milliseconds: %w", err)
+	}
+	*m = Millis(time.Duration(ms * float64(time.Millisecond)).Round(time.Microsecond))
+	return nil
+}
+
 // Result is the outcome of one check.
 type Result struct {
 	ID         string       `json:"id"`
@@ -56,9 +88,13 @@ type Result struct {
 	Group      string       `json:"group"`
 	Dialect    arcp.Dialect `json:"dialect"`
 	Section    string       `json:"section"`
-	Level      Level        `json:"level"`
+	Level      Level        `json:"level"` // of the check; House if only a house step failed
 	Status     Status       `json:"status"`
 	Reason     string       `json:"reason,omitempty"` // why the check failed or was skipped
+	Rule       string       `json:"rule,omitempty"`   // the violated rule, if it is not Title
+	Sent       string       `json:"sent,omitempty"`   // type of the last message sent on the connection of the failure
+	Got        string       `json:"got,omitempty"`    // what came instead, in one line
+	During     string       `json:"during,omitempty"` // for a rule of frames: the check that received the first violation
 	Duration   Millis       `json:"duration_ms"`
 	Transcript []Entry      `json:"transcript,omitempty"` // only for a failed check
 }
@@ -69,6 +105,10 @@ type Report struct {
 	Runtime  arcp.RuntimeInfo `json:"runtime"`
 	Started  time.Time        `json:"started"`
 	Duration Millis           `json:"duration_ms"`
+	Dialect  arcp.Dialect     `json:"dialect"`
+	Seed     uint64           `json:"seed,omitempty"`     // order in which the checks ran; 0: that of Checks
+	Habits   []string         `json:"habits,omitempty"`   // what was seen of the server before the checks
+	Baseline *Comparison      `json:"baseline,omitempty"` // difference from an earlier report; nil: not compared
 	Results  []Result         `json:"results"`
 }
 
@@ -101,8 +141,8 @@ var ErrNoChecks = errors.New("conformance: the options select no check")
 // example because the target cannot be reached. Failed checks are not an error. Checks that have
 // not started when ctx ends are reported as skipped.
 func Run(ctx context.Context, target Target, opts Options) (Report, error) {
-	checks := opts.selected(target.Dialect)
-	report := Report{URL: target.URL, Started: time.Now()}
+	checks := opts.Selected(target.Dialect)
+	report := Report{URL: target.URL, Started: time.Now(), Dialect: target.Dialect, Seed: opts.Seed}
 	if len(checks) == 0 {
 		return report, ErrNoChecks
 	}
@@ -114,13 +154,14 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 
 	r := &runner{target: &target, opts: &opts}
 	r.server = r.probe(ctx, checks)
-	report.Runtime = r.server.accepted.Runtime
-	report.Results = r.run(ctx, checks)
+	report.Runtime, report.Habits = r.server.accepted.Runtime, r.server.habits
+	report.Results = append(r.runChosen(ctx, checks), r.frameResults(target.Dialect, checks)...)
 	report.Duration = Millis(time.Since(report.Started))
 	return report, nil
 }
 
-func (o *Options) selected(d arcp.Dialect) []Check {
+// Selected returns the checks that the options select, in the order of Checks.
+func (o *Options) Selected(d arcp.Dialect) []Check {
 	var list []Check
 	for _, c := range Checks(d) {
 		if o.selects(&c) {
@@ -130,13 +171,36 @@ func (o *Options) selected(d arcp.Dialect) []Check {
 	return list
 }
 
-// runner performs checks. After the probe only mu and the data behind it change.
-type runner struct {
-	target *Target
-	opts   *Options
-	server *server
+// performed leaves out the checks of the group frames.
+func performed(checks []Check) []Check {
+	return slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return c.frames })
+}
 
-	mu sync.Mutex // held while OnResult runs
+// runChosen performs the checks that are not of the group frames and returns their results. Without
+// any, the frames of all checks are judged, and no result is returned or published.
+func (r *runner) runChosen(ctx context.Context, checks []Check) []Result {
+	if chosen := performed(checks); len(chosen) > 0 {
+		return r.run(ctx, chosen)
+	}
+	all := Options{Levels: r.opts.Levels}
+	r.unpublished = true
+	r.run(ctx, performed(all.Selected(r.target.Dialect)))
+	r.unpublished = false
+	return nil
+}
+
+// runner performs checks. After the probe only findings, mu and the data behind it change.
+type runner struct {
+	target   *Target
+	opts     *Options
+	server   *server
+	findings findings
+	opens    opens
+
+	mu      sync.Mutex // held while OnResult and StopAfter run
+	stopped atomic.Bool
+
+	unpublished bool // results are not published; only changed while no check runs
 }
 
 func (r *runner) timeout() time.Duration {
@@ -151,20 +215,6 @@ func (r *runner) parallel() int {
 		return DefaultParallel
 	}
 	return r.opts.Parallel
-}
-
-// probe asks the server for its capabilities and tools. A server that accepts no session has none:
-// checks with needs are skipped, and the others run.
-func (r *runner) probe(ctx context.Context, checks []Check) *server {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout())
-	defer cancel()
-	s := &server{}
-	t := newCheckRun(ctx, r.target, s)
-	t.execute(func(_ context.Context, t *checkRun) { probe(t, checks, s) })
-	if t.failure != "" {
-		s.err = "the server refuses session.open: " + t.failure
-	}
-	return s
 }
 
 // run performs the checks and returns their results in the same order. Checks that restart the
@@ -182,7 +232,7 @@ func (r *runner) run(ctx context.Context, checks []Check) []Result {
 			}
 		})
 	}
-	for i := range checks {
+	for _, i := range r.order(len(checks)) {
 		if slices.Contains(checks[i].Needs, NeedRestart) {
 			alone = append(alone, i)
 			continue
@@ -198,34 +248,55 @@ func (r *runner) run(ctx context.Context, checks []Check) []Result {
 	return results
 }
 
+// order returns the indexes of n checks in the order in which they run.
+func (r *runner) order(n int) []int {
+	if r.opts.Seed != 0 {
+		return rand.New(rand.NewPCG(r.opts.Seed, 0)).Perm(n)
+	}
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
 func (r *runner) publish(res Result) {
-	if r.opts.OnResult == nil {
+	if r.unpublished {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.opts.OnResult(res)
+	if r.opts.OnResult != nil {
+		r.opts.OnResult(res)
+	}
+	if r.opts.StopAfter != nil && !r.stopped.Load() {
+		r.stopped.Store(r.opts.StopAfter(res))
+	}
 }
 
 func (r *runner) runOne(ctx context.Context, c *Check) Result {
-	res := Result{ID: c.ID, Title: c.Title, Group: c.Group(), Dialect: c.Dialect, Section: c.Section,
-		Level: c.Level, Status: Skipped}
-	if res.Reason = r.skipReason(ctx, c); res.Reason != "" {
+	res := c.result(Skipped)
+	if res.Reason = cmp.Or(r.skipReason(ctx, c), r.opens.refusing()); res.Reason != "" {
 		return res
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
 	defer cancel()
 	t := newCheckRun(ctx, r.target, r.server)
+	t.id, t.levels, t.findings = c.ID, r.opts.levels(), &r.findings
 	t.execute(c.run)
+	r.opens.add(t)
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "":
 		res.Status, res.Reason, res.Transcript = Failed, t.failure, t.tr.entries()
+		res.setFinding(t)
+		res.Level = cmp.Or(t.broke, c.Level)
 	case t.skip != "":
 		res.Reason = t.skip
 	default:
 		res.Status = Passed
 	}
+	r.target.Mapping.judge(&res)
 	return res
 }
 
@@ -233,6 +304,9 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 func (r *runner) skipReason(ctx context.Context, c *Check) string {
 	if ctx.Err() != nil {
 		return "the run was cancelled"
+	}
+	if r.stopped.Load() {
+		return "the run ended before this check"
 	}
 	for _, need := range c.Needs {
 		if reason := r.server.missing(r.target, need); reason != "" {

@@ -26,8 +26,9 @@ const attempts = 3
 const silentTimeout = 2 * time.Second
 
 // SelfTest proves that the checks can fail. For each fault of package proxy it puts the fault
-// between the checks and the target. At least one of the fault's checks must then fail that passes
-// without the fault; in the draft dialect each of them must. The error names every fault that no check detected or that could not be
+// between the checks and the target. At least one of the fault's checks that passes without the
+// fault must then fail, or receive a frame that violates a rule; in the draft dialect each of them
+// must. The error names every fault that no check detected or that could not be
 // tested. The target itself should pass all checks.
 func SelfTest(ctx context.Context, target Target) error {
 	var faults []proxy.Fault
@@ -40,7 +41,7 @@ func SelfTest(ctx context.Context, target Target) error {
 }
 
 func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
-	r := &runner{target: &target, opts: &Options{Timeout: soundTimeout}}
+	r := &runner{target: &target, opts: &Options{Levels: Levels, Timeout: soundTimeout}}
 	checks := detecting(target.Dialect, faults)
 	r.server = r.probe(ctx, checks)
 	if r.server.err != "" {
@@ -115,7 +116,7 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 		detected := false
 		for range attempts {
 			faulty := &runner{target: r.target.behind(&f), opts: &opts, server: r.server}
-			if detected = detected || faulty.runOne(ctx, &checks[i]).Status == Failed; detected {
+			if detected = detected || faulty.runOne(ctx, &checks[i]).Status == Failed || faulty.findings.any(); detected {
 				break
 			}
 		}

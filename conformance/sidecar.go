@@ -82,5 +82,6 @@ func sendSidecar(c connection, args []script.Value) (script.Value, error) {
 	frame := append(h.Append(nil), content...)
 	l := c.transportLink()
 	l.t.tr.add(l.n, Sent, frame)
+	l.setSent(binaryFrame)
 	return nil, l.tc.(proxy.BinaryWriter).WriteBinary(frame)
 }

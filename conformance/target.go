@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
+	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -53,9 +55,17 @@ type Target struct {
 	// Nil: checks that need it are skipped.
 	Restart func(ctx context.Context) error
 
-	// Dial connects to the server. Nil: connects to URL. A test uses Dial for a server in
+	// Exec starts a server for one connection, which is its standard input and output. Checks with
+	// more connections are skipped. Nil: connects to URL.
+	Exec []string
+
+	// Dial connects to the server. Nil: connects to URL, or to a process of Exec. A test uses Dial for a server in
 	// the same process or behind a proxy.
 	Dial func(ctx context.Context) (transport.Conn, error)
+
+	// Mapping has the names of the server's tools and its known deviations. Nil: the names are those
+	// in the checks, and there are no deviations.
+	Mapping *Mapping
 
 	// plant adds the fault of a self-test to each connection. Nil: there is none.
 	plant func(transport.Conn) transport.Conn
@@ -79,6 +89,13 @@ func (tg *Target) library() strict.Library { return cmp.Or(tg.Library, strict.Ty
 func (tg *Target) dial(ctx context.Context) (transport.Conn, error) {
 	if tg.Dial != nil {
 		return tg.planted(tg.Dial(ctx))
+	}
+	if tg.Exec != nil {
+		conn, err := dialProcess(tg.Exec)
+		if err != nil {
+			return nil, err
+		}
+		return tg.planted(conn, nil)
 	}
 	return tg.planted(dialURL(ctx, tg.URL, tg.TLS))
 }
@@ -121,16 +138,20 @@ type server struct {
 	tools    map[string]bool // by name; only tools that checks need
 	agents   []string        // names in session.welcome; only in the draft dialect
 	err      string          // why the probe failed, or ""
+
+	numbered bool           // events have an event_seq
+	barrier  script.Barrier // how the checks recognize the answer to a ping
+	quiet    time.Duration  // of the barrier ByTime
+	habits   []string       // what the probe saw
 }
+
+// wait returns the time within which nothing must come from a server that answers no ping.
+func (s *server) wait() time.Duration { return cmp.Or(s.quiet, DefaultQuiet) }
 
 // missing returns why the target does not meet a need, or "".
 func (s *server) missing(tg *Target, need string) string {
 	if name, ok := strings.CutPrefix(need, toolPrefix); ok {
-		reason := "the server has no tool " + name
-		if strings.HasPrefix(name, checkTools) {
-			reason += sourcesHint
-		}
-		return s.unless(s.tools[name], reason)
+		return s.unless(s.tools[name], tg.Mapping.missingTool(name))
 	}
 	if name, ok := strings.CutPrefix(need, capabilityPrefix); ok {
 		return s.unless(s.offers(arcp.Feature(name)), "capability "+name+" is not offered")
@@ -140,22 +161,28 @@ func (s *server) missing(tg *Target, need string) string {
 		return s.unless(listed, "binary_encoding does not list sidecar")
 	}
 	switch {
+	case need == NeedNumbers:
+		return s.unless(s.numbered, "the server gives events no event_seq")
+	case need == NeedPong:
+		return s.unless(s.barrier == script.ByCorrelation, "the server answers no ping with a pong that has its correlation_id")
+	case need == NeedResume:
+		return s.unless(s.accepted.ResumeToken != "", "the server gives no resume token")
 	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):
-		return "the target has no WebSocket URL"
+		return "the target has no WebSocket URL: reach the server by ws:// or wss://"
 	case need == NeedOther && tg.OtherToken == "":
-		return "no token of another principal was given"
+		return "no token of another principal was given: set other_token"
 	case need == NeedObserver && tg.ObserverToken == "":
-		return "no token of an observer was given"
+		return "no token of an observer was given: set observer_token"
 	case need == NeedPrincipal && tg.Principal == "":
-		return "no principal of the token was given"
+		return "no principal of the token was given: set principal"
 	case need == NeedJWT:
 		return tg.JWT.problem(tg)
 	case need == NeedAckWindow && tg.AckWindow == 0:
-		return "the server has no acknowledgement window"
+		return "the server has no acknowledgement window: set ack_window if it has one"
 	case need == NeedRestart && tg.Restart == nil:
-		return "the server cannot be restarted by the checks"
+		return "the server cannot be restarted by the checks: set restart in a mapping file"
 	case need == NeedFrameLimit && tg.frameLimit() < 0:
-		return "the frame limit of the server is unknown"
+		return "the frame limit of the server is unknown: set frame_limit"
 	}
 	return ""
 }
@@ -178,58 +205,4 @@ func (s *server) unless(present bool, reason string) string {
 		return ""
 	}
 	return reason
-}
-
-// probe opens one session with all features and looks for each tool that the checks need. The
-// validator is lenient during the probe.
-func probe(t *checkRun, checks []Check, s *server) {
-	if t.target.Dialect == arcp.DialectDraft {
-		probeDraft(t, s)
-		return
-	}
-	s.tools = map[string]bool{}
-	c := t.Dial()
-	c.v.lenient = true
-	open := t.openPayload()
-	open.Capabilities = offerEverything()
-	id := c.Send(arcp.SessionOpen, open)
-	f := c.Await("session.open with a valid token is accepted", arcp.SessionAccepted, id)
-	s.accepted = payload[arcp.SessionAcceptedPayload](t, f)
-	for _, check := range checks {
-		for _, need := range check.Needs {
-			name, ok := strings.CutPrefix(need, toolPrefix)
-			if _, known := s.tools[name]; ok && !known {
-				s.tools[name] = c.hasTool(name)
-			}
-		}
-	}
-}
-
-// hasTool reports whether the tool exists. It submits the tool with an argument that most tools
-// refuse. Any outcome except "no such tool" proves that the tool exists. A server may accept the
-// job before it looks for the tool; only an existing tool can be cancelled.
-func (c *checkConn) hasTool(name string) bool {
-	id := c.Send(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(`{"conformance_probe":true}`)})
-	var cancel arcp.MessageID
-	for {
-		f := c.next("a submit is answered")
-		switch {
-		case f.CorrelationID == id && f.Type == arcp.JobAccepted:
-			cancel = c.Send(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(f.JobID)})
-		case f.CorrelationID == id && (f.Type == arcp.JobFailed || f.Type == arcp.Nack):
-			code := payload[arcp.ErrorPayload](c.t, f).Code
-			return code != arcp.CodeAgentNotAvailable && code != arcp.CodeNotFound && code != arcp.CodeUnimplemented
-		case f.CorrelationID == id && f.Type.Terminal(), cancel != "" && f.CorrelationID == cancel && f.Type == arcp.CancelAccepted:
-			return true
-		}
-	}
-}
-
-// offerEverything returns every feature except anonymous, which changes the identity of the client.
-func offerEverything() arcp.Capabilities {
-	caps := arcp.Capabilities{Flags: map[arcp.Feature]bool{}}
-	for _, f := range arcp.Features {
-		caps.Flags[f] = f != arcp.FeatureAnonymous
-	}
-	return caps
 }

@@ -1,25 +1,25 @@
 package conformance
 
 import (
+	"encoding/json"
 	"fmt"
-	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// validator examines every frame of one connection as the strictest client does. Such a client
-// decodes into closed types and refuses unknown members. The validator is pure; recordSent tells it
-// the frames of the client.
+// validator examines every frame of one connection with the rules of frame_rules.go. The validator
+// is pure; recordSent tells it the frames of the client.
 type validator struct {
+	rules    []rule
 	version  string               // member arcp of the client's session.open; empty before
 	offered  arcp.Capabilities    // capabilities in the client's session.open
 	secrets  []string             // texts that the server must not send
-	lenient  bool                 // applies only the essential rules
+	lenient  bool                 // applies no rule
 	sentID   func(id string) bool // reports whether any connection of the check used the id
 	rec      *record              // state of the session over all its connections
 	session  arcp.SessionID       // empty until session.accepted
@@ -30,6 +30,8 @@ type validator struct {
 	accepted map[arcp.JobID]bool   // jobs submitted on this connection
 	ended    map[arcp.JobID]bool   // jobs whose final event was received
 	traces   map[arcp.JobID]string // trace_id of each job
+	order    error                 // what jobEnds found wrong with the order of the frame
+	first    error                 // what sequence found wrong with the first number
 }
 
 // jobStream identifies the events of a job in answer to one submit. A repeated submit receives the
@@ -46,78 +48,61 @@ type jobView struct {
 }
 
 func newValidator(secrets []string, sentID func(string) bool) *validator {
-	return &validator{secrets: secrets, sentID: sentID, rec: newRecord(), nextSeq: 1,
+	return &validator{rules: rules, secrets: secrets, sentID: sentID, rec: newRecord(), nextSeq: 1,
 		ids: map[[2]string]bool{}, jobs: map[jobStream]*jobView{}, accepted: map[arcp.JobID]bool{},
 		ended: map[arcp.JobID]bool{}, traces: map[arcp.JobID]string{}}
 }
 
-// rule is one property of a frame. The validator reports the first violated rule.
-type rule struct {
-	name  string
-	check func(v *validator, f *received) error
+// violation is a rule that a frame violates.
+type violation struct {
+	rule *rule
+	text string // what the frame has instead
 }
 
-var rules = []rule{
-	{"known type", (*validator).knownType},
-	{"negotiated type", (*validator).negotiatedType},
-	{"envelope", (*validator).envelope},
-	{"no secret is sent", (*validator).noSecret},
-	{"identifiers", (*validator).identifiers},
-	{"payload decodes", (*validator).payloadDecodes},
-	{"required members", (*validator).requiredMembers},
-	{"no null", (*validator).noNull},
-	{"closed values", (*validator).closedValues},
-	{"envelope members of the type", (*validator).scope},
-	{"session_id", (*validator).sessionID},
-	{"correlation", (*validator).correlation},
-	{"once", (*validator).once},
-	{"numbered or not", (*validator).numbering},
-	{"event_seq without gaps", (*validator).sequence},
-	{"order of a job's events", (*validator).jobOrder},
-	{"trace of a job", (*validator).trace},
-	{"an event never changes", (*validator).unchanged},
-	{"content of a subscribe.event", (*validator).forwarded},
-}
-
-// essential is the number of rules that apply in lenient mode.
-const essential = 1
-
-// frame validates one frame. The error names the violated rule.
-func (v *validator) frame(text []byte) (*received, error) {
+// frame applies all rules to a frame. The frame is nil if it has no type.
+func (v *validator) frame(text []byte) (f *received, broken []violation) {
 	f, err := parseFrame(text)
 	if err != nil {
-		return f, err
-	}
-	list := rules
-	if v.lenient {
-		list = rules[:essential]
+		return nil, []violation{{&v.rules[0], err.Error()}}
 	}
 	v.applyHandshake(f)
-	for _, r := range list {
+	if v.lenient {
+		return f, nil
+	}
+	known := arcp.Lookup(f.Type) != nil
+	for i := range v.rules {
+		r := &v.rules[i]
+		if !known && !r.unknown {
+			continue
+		}
 		if err := r.check(v, f); err != nil {
-			return f, fmt.Errorf("rule %q: %w", r.name, err)
+			broken = append(broken, violation{r, err.Error()})
 		}
 	}
-	return f, nil
+	return f, broken
 }
 
+// parseFrame decodes a frame, loosely if it is no valid envelope. The error of a frame is one of a
+// frame without a type.
 func parseFrame(text []byte) (*received, error) {
 	env, err := arcp.Decode(text)
+	f := &received{Text: text, strict: err}
 	if err != nil {
-		return nil, fmt.Errorf("not an envelope: %w", err)
+		if env, err = script.DecodeLoosely(text); err != nil {
+			return nil, err
+		}
 	}
-	f := &received{Envelope: env, Text: text}
-	return f, arcp.Unmarshal(text, &f.members)
+	f.Envelope = env
+	return f, json.Unmarshal(text, &f.members)
 }
 
 // applyHandshake stores the session, capabilities and position from the answer to the handshake.
 func (v *validator) applyHandshake(f *received) {
 	switch f.Type {
 	case arcp.SessionAccepted:
-		if p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](&f.Envelope); err == nil {
-			v.session, v.caps, v.rec.token = p.SessionID, p.Capabilities, p.ResumeToken
-			v.rec.negotiated(p.SessionID, v.offered, p.Capabilities)
-		}
+		p := f.accepted()
+		v.session, v.caps, v.rec.token = p.SessionID, p.Capabilities, p.ResumeToken
+		v.rec.negotiated(p.SessionID, v.offered, p.Capabilities)
 	case arcp.SessionResumed:
 		if p, err := arcp.DecodePayload[arcp.SessionResumedPayload](&f.Envelope); err == nil {
 			v.session, v.rec.token = p.SessionID, p.ResumeToken
@@ -139,20 +124,8 @@ func (v *validator) setPosition(seq uint64) {
 	v.jobs, v.accepted = map[jobStream]*jobView{}, map[arcp.JobID]bool{}
 	v.ended, v.traces = map[arcp.JobID]bool{}, map[arcp.JobID]string{}
 	for _, f := range v.rec.upTo(seq) {
-		_, _ = v.jobOrder(f), v.trace(f) // validated when received
+		_, _ = v.jobEnds(f), v.trace(f) // validated when received
 	}
-}
-
-// knownType checks that the type is in the catalog and may be sent by a server.
-func (v *validator) knownType(f *received) error {
-	spec := arcp.Lookup(f.Type)
-	switch {
-	case spec == nil:
-		return fmt.Errorf("type %q is not in the catalogue", f.Type)
-	case spec.From&arcp.FromRuntime == 0:
-		return fmt.Errorf("only clients send type %q", f.Type)
-	}
-	return nil
 }
 
 // workerOnly are types that a server sends only to sessions that run tools.
@@ -169,24 +142,6 @@ func (v *validator) negotiatedType(f *received) error {
 	denied := f.Type == arcp.PermissionDeny && v.rec.own[string(f.CorrelationID)] // the answer to a request of this session
 	if slices.Contains(workerOnly, f.Type) && !denied && !v.offered.Has(arcp.FeatureExecutes) {
 		return fmt.Errorf("%s is sent to a session without the capability executes", f.Type)
-	}
-	return nil
-}
-
-var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$`)
-
-// envelope checks that arcp is the version of the client, timestamp is RFC 3339 in UTC, and
-// event_seq is a positive integer.
-func (v *validator) envelope(f *received) error {
-	if v.version != "" && f.ARCP != v.version {
-		return fmt.Errorf("arcp is %q, want the version %q of session.open", f.ARCP, v.version)
-	}
-	var stamp string
-	if err := arcp.Unmarshal(f.members["timestamp"], &stamp); err != nil || !rfc3339.MatchString(stamp) {
-		return fmt.Errorf("timestamp %s is not RFC 3339 in UTC with T and Z", f.members["timestamp"])
-	}
-	if seq, ok := f.members["event_seq"]; ok && (len(seq) == 0 || strings.Trim(string(seq), "0123456789") != "" || seq[0] == '0') {
-		return fmt.Errorf("event_seq %s is not a positive integer", seq)
 	}
 	return nil
 }
@@ -225,19 +180,6 @@ func (v *validator) payloadDecodes(f *received) error {
 	return arcp.Unmarshal(f.Payload, arcp.Lookup(f.Type).NewPayload())
 }
 
-// requiredMembers checks that the payload has each member that its Go struct always writes.
-func (v *validator) requiredMembers(f *received) error {
-	typ := reflect.TypeOf(arcp.Lookup(f.Type).NewPayload()).Elem()
-	missing := missingMembers(typ, f.Payload, "payload")
-	if f.Type == arcp.StreamChunk && !hasMember(f.Payload, "data") {
-		missing = append(missing, "payload.data")
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("%s lacks %s", f.Type, strings.Join(missing, ", "))
-	}
-	return nil
-}
-
 // noNull checks that no member is null. Exceptions are payload.next_cursor of session.jobs and
 // members with the content of tools and callers.
 func (v *validator) noNull(f *received) error {
@@ -252,86 +194,14 @@ func (v *validator) noNull(f *received) error {
 	return nil
 }
 
-// closedValues checks that codes and enumerated members have documented values.
-func (v *validator) closedValues(f *received) error {
-	var p map[string]arcp.Raw
-	if err := arcp.Unmarshal(f.Payload, &p); err != nil {
-		return err
+// jobStates are the states of a job.
+var jobStates = func() []string {
+	var s []string
+	for _, state := range arcp.JobStates {
+		s = append(s, string(state))
 	}
-	text := func(name string) (s string, ok bool) { return s, arcp.Unmarshal(p[name], &s) == nil && p[name] != nil }
-	if code, ok := text("code"); ok && (!arcp.Code(code).Known() || arcp.Code(code).Canonical() != arcp.Code(code) || code == string(arcp.CodeOK)) {
-		return fmt.Errorf("code %q is not a code of RFC 0001 §18.2; send a specific code in details.code", code)
-	}
-	for _, e := range enums[f.Type] {
-		if s, ok := text(e.member); ok && !slices.Contains(e.values, s) {
-			return fmt.Errorf("%s is %q, want one of %s", e.member, s, strings.Join(e.values, ", "))
-		}
-	}
-	if f.Type == arcp.SessionJobs {
-		return jobStatuses(f)
-	}
-	if f.Type == arcp.JobProgress {
-		if p, err := arcp.DecodePayload[arcp.JobProgressPayload](&f.Envelope); err != nil || p.Current < 0 {
-			return fmt.Errorf("current must be a non-negative number")
-		}
-	}
-	return nil
-}
-
-func jobStatuses(f *received) error {
-	p, err := arcp.DecodePayload[arcp.SessionJobsPayload](&f.Envelope)
-	if err != nil {
-		return err
-	}
-	for _, j := range p.Jobs {
-		if !slices.Contains(jobStates, j.Status) || !j.JobID.Valid() {
-			return fmt.Errorf("job %q has status %q", j.JobID, j.Status)
-		}
-	}
-	return nil
-}
-
-type enum struct {
-	member string
-	values []string
-}
-
-var (
-	jobStates = func() []string {
-		var s []string
-		for _, state := range arcp.JobStates {
-			s = append(s, string(state))
-		}
-		return s
-	}()
-	enums = map[arcp.Type][]enum{
-		arcp.JobHeartbeat:   {{"state", jobStates}},
-		arcp.JobSubscribed:  {{"current_status", jobStates}},
-		arcp.JobResultChunk: {{"encoding", []string{"utf8", "base64"}}},
-		arcp.Log: {{"level", []string{arcp.LevelTrace, arcp.LevelDebug, arcp.LevelInfo, arcp.LevelWarn,
-			arcp.LevelError, arcp.LevelCritical}}},
-		arcp.StreamOpen: {{"kind", []string{"text", "binary", "event", "log", "metric", "thought"}}},
-	}
-)
-
-// scope checks for the envelope members that the catalog requires. Other rules check members that
-// depend on the state of the session or job.
-func (v *validator) scope(f *received) error {
-	have := map[string]bool{"session_id": true, "job_id": f.JobID != "", "stream_id": f.StreamID != "",
-		"subscription_id": f.SubscriptionID != "", "correlation_id": f.CorrelationID != ""}
-	if f.Type == arcp.JobFailed && f.EventSeq == 0 {
-		have["job_id"] = true // refuses a submit: no job exists
-	}
-	if f.JobID != "" && f.EventSeq != 0 && !v.accepted[f.JobID] && f.Type != arcp.HumanInputCancelled {
-		have["correlation_id"] = true // an event of a job of another session
-	}
-	for _, name := range arcp.Lookup(f.Type).Scope.Members() {
-		if !have[name] {
-			return fmt.Errorf("%s needs %s", f.Type, name)
-		}
-	}
-	return v.sameIDs(f)
-}
+	return s
+}()
 
 // sameIDs checks that an id in both envelope and payload is the same.
 func (v *validator) sameIDs(f *received) error {
@@ -350,21 +220,6 @@ func (v *validator) sameIDs(f *received) error {
 		return fmt.Errorf("payload.job_id %q, envelope %q", p.JobID, f.JobID)
 	case p.SubscriptionID != "" && p.SubscriptionID != f.SubscriptionID:
 		return fmt.Errorf("payload.subscription_id %q, envelope %q", p.SubscriptionID, f.SubscriptionID)
-	}
-	return nil
-}
-
-// sessionID checks that each frame after the handshake names the session of the connection.
-func (v *validator) sessionID(f *received) error {
-	switch {
-	case v.session == "" && (f.Type == arcp.SessionRejected || f.Type == arcp.SessionUnauthenticated || f.Type == arcp.SessionChallenge):
-		return nil
-	case v.session == "":
-		return fmt.Errorf("%s is sent before the session is accepted", f.Type)
-	case f.SessionID != v.session:
-		return fmt.Errorf("session_id is %q, want %q", f.SessionID, v.session)
-	case v.session != v.rec.session:
-		return fmt.Errorf("session_id is %q, want the resumed session %q", v.session, v.rec.session)
 	}
 	return nil
 }
@@ -388,6 +243,9 @@ func (v *validator) correlation(f *received) error {
 // once checks that a message is sent once on each connection. A repeated submit receives the same
 // events again, correlated to the repetition.
 func (v *validator) once(f *received) error {
+	if spec := arcp.Lookup(f.Type); spec != nil && spec.Delivery == arcp.Sequenced && f.EventSeq == 0 {
+		return nil // an event without a number may be a replay
+	}
 	key := [2]string{string(f.ID), ""}
 	if f.EventSeq > 0 {
 		key[1] = string(f.CorrelationID)
@@ -402,86 +260,8 @@ func (v *validator) once(f *received) error {
 	return nil
 }
 
-// numbering checks that job events have an event_seq and other frames have none. Some types can be
-// both.
-func (v *validator) numbering(f *received) error {
-	want := arcp.Lookup(f.Type).Delivery == arcp.Sequenced
-	switch f.Type {
-	case arcp.JobFailed:
-		want = v.accepted[f.JobID] || v.followed(f)
-	case arcp.ArtifactRef, arcp.EventEmit:
-		want = f.JobID != ""
-	case arcp.ToolError:
-		want = f.EventSeq != 0 // may also refuse a direct submit
-	case arcp.StreamError:
-		want = !v.rec.streams[f.StreamID]
-	case arcp.StreamOpen:
-		want = f.EventSeq != 0 || f.CorrelationID == "" // may also answer resume
-	}
-	if v.rec.calls[f.CorrelationID] { // an answer to a call of a worker is not numbered
-		want = false
-	}
-	switch {
-	case want && f.EventSeq == 0:
-		return fmt.Errorf("%s is a job event and needs an event_seq", f.Type)
-	case !want && f.EventSeq != 0:
-		return fmt.Errorf("%s must not have an event_seq", f.Type)
-	}
-	return nil
-}
-
 // followed reports whether f is an event of a job that another session submitted.
 func (v *validator) followed(f *received) bool { return f.JobID != "" && f.EventSeq != 0 }
-
-func (v *validator) sequence(f *received) error {
-	if f.EventSeq == 0 {
-		return nil
-	}
-	if v.nextSeq == 0 {
-		v.setPosition(f.EventSeq - 1)
-	}
-	if f.EventSeq != v.nextSeq {
-		return fmt.Errorf("event_seq is %d, want %d", f.EventSeq, v.nextSeq)
-	}
-	v.nextSeq = f.EventSeq + 1
-	return nil
-}
-
-// jobOrder checks the order of a job's events: job.accepted first, exactly one final event last,
-// and the correlation_id of the submit.
-func (v *validator) jobOrder(f *received) error {
-	if f.Type == arcp.JobHeartbeat && v.ended[f.JobID] {
-		return fmt.Errorf("job.heartbeat follows the end of job %s", f.JobID)
-	}
-	if f.JobID == "" || f.EventSeq == 0 {
-		return nil
-	}
-	if slices.Contains(answering, f.Type) {
-		if v.ended[f.JobID] {
-			return fmt.Errorf("%s follows the end of job %s", f.Type, f.JobID)
-		}
-		return nil
-	}
-	if f.Type == arcp.JobAccepted && v.rec.own[string(f.CorrelationID)] {
-		v.accepted[f.JobID] = true
-	}
-	view := v.view(f)
-	if f.Type == arcp.JobAccepted && v.rec.resent[f.CorrelationID] {
-		*view = jobView{}
-	}
-	switch {
-	case view.ended:
-		return fmt.Errorf("%s follows the end of job %s", f.Type, f.JobID)
-	case f.Type == arcp.JobAccepted && view.begun:
-		return fmt.Errorf("job %s is accepted twice", f.JobID)
-	case v.accepted[f.JobID] && !view.begun && f.Type != arcp.JobAccepted:
-		return fmt.Errorf("%s of job %s is not correlated to its submit", f.Type, f.JobID)
-	}
-	view.begun = true
-	view.ended = f.Type.Terminal()
-	v.ended[f.JobID] = v.ended[f.JobID] || view.ended
-	return view.countChunk(f)
-}
 
 // answering are types of job events whose correlation_id may name another message than the submit.
 var answering = []arcp.Type{arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseExtended, arcp.LeaseRevoked}
@@ -507,22 +287,6 @@ func (jv *jobView) countChunk(f *received) error {
 		return fmt.Errorf("chunk_seq is %d, want %d", p.ChunkSeq, jv.chunks)
 	}
 	jv.chunks++
-	return nil
-}
-
-// trace checks that all events of a job have the same trace_id.
-func (v *validator) trace(f *received) error {
-	if f.JobID == "" || f.EventSeq == 0 {
-		return nil
-	}
-	known, ok := v.traces[f.JobID]
-	if !ok {
-		known = f.TraceID
-		v.traces[f.JobID] = known
-	}
-	if f.TraceID == "" || f.TraceID != known {
-		return fmt.Errorf("trace_id is %q, want %q as in earlier events of the job", f.TraceID, known)
-	}
 	return nil
 }
 
@@ -561,16 +325,6 @@ func orNone(raw arcp.Raw) string {
 	return clip.Text(string(raw), 200)
 }
 
-// envelopeRules also apply to an envelope inside a subscribe.event.
-var envelopeRules = []rule{
-	{"known type", (*validator).knownType},
-	{"envelope", (*validator).envelope},
-	{"payload decodes", (*validator).payloadDecodes},
-	{"required members", (*validator).requiredMembers},
-	{"no null", (*validator).noNull},
-	{"closed values", (*validator).closedValues},
-}
-
 // forwarded checks the envelope inside a subscribe.event. It is an event of a job, a host event or
 // an event about the subscription.
 func (v *validator) forwarded(f *received) error {
@@ -581,10 +335,18 @@ func (v *validator) forwarded(f *received) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range envelopeRules {
-		if err := r.check(v, in); err != nil {
-			return fmt.Errorf("inside: rule %q: %w", r.name, err)
+	if in.strict != nil {
+		return fmt.Errorf("inside: %w", in.strict)
+	}
+	for i := range v.rules {
+		if r := &v.rules[i]; r.inside && (r.unknown || arcp.Lookup(in.Type) != nil) {
+			if err := r.check(v, in); err != nil {
+				return fmt.Errorf("inside: %s: %w", r.id, err)
+			}
 		}
+	}
+	if arcp.Lookup(in.Type) == nil {
+		return nil // an extension
 	}
 	switch {
 	case in.SubscriptionID != "":

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -43,6 +44,15 @@ func newTestValidator() *validator {
 	return v
 }
 
+// broken returns the first rule that a frame violates.
+func (v *validator) broken(frame string) error {
+	_, broken := v.frame([]byte(frame))
+	if len(broken) == 0 {
+		return nil
+	}
+	return fmt.Errorf("rule %q: %s", broken[0].rule.id, broken[0].text)
+}
+
 func TestValidatorAccepts(t *testing.T) {
 	for name, frames := range map[string][]string{
 		"a job":           {jobAcceptedFrame, jobStartedFrame, completedFrame},
@@ -67,7 +77,7 @@ func TestValidatorAccepts(t *testing.T) {
 	} {
 		v := newTestValidator()
 		for _, f := range append([]string{acceptedFrame}, frames...) {
-			if _, err := v.frame([]byte(f)); err != nil {
+			if err := v.broken(f); err != nil {
 				t.Errorf("%s: %v\n%s", name, err, f)
 			}
 		}
@@ -93,17 +103,17 @@ func TestValidatorOfWithdrawals(t *testing.T) {
 		`"event_seq":3,"correlation_id":"msg_q",`:      "",
 		`"event_seq":3,"correlation_id":"msg_invoke",`: "correlation",
 		`"event_seq":3,"correlation_id":"msg_x",`:      "correlation",
-		`"event_seq":3,`:            "envelope members of the type",
-		`"correlation_id":"msg_q",`: "numbered or not",
+		`"event_seq":3,`:            "correlated",
+		`"correlation_id":"msg_q",`: "numbered",
 	} {
 		v := newTestValidator()
 		v.offered.Flags = map[arcp.Feature]bool{arcp.FeatureHumanInput: true}
 		for _, f := range []string{acceptedFrame, jobAcceptedFrame, permissionFrame} {
-			if _, err := v.frame([]byte(f)); err != nil {
+			if err := v.broken(f); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, err := v.frame([]byte(withdrawnFrame(rest)))
+		err := v.broken(withdrawnFrame(rest))
 		if rule == "" && err != nil || rule != "" && (err == nil || !strings.Contains(err.Error(), `"`+rule+`"`)) {
 			t.Errorf("with %s: %v, want rule %q", rest, err, rule)
 		}
@@ -115,73 +125,70 @@ func completedFrameAt(seq string) string { return eventOf("c", "job.completed", 
 func TestValidatorRefuses(t *testing.T) {
 	pong := func(rest string) string { return frameOf("p", "pong", `"correlation_id":"msg_ping",`+rest) }
 	for _, c := range []struct {
-		rule   string // the violated rule; empty: the frame is not an envelope
+		rule   string // the violated rule
 		frames []string
 	}{
-		{"", []string{`{`}},
-		{"", []string{`[]`}},
-		{"", []string{pong(`"payload":{},"payload":{}`)}},
-		{"", []string{frameOf("p", "pong", `"correlation_id":"msg_ping"`)}},
-		{"", []string{eventOf("a", "job.accepted", `"1"`, `{"job_id":"job_1"}`)}},
-		{"known type", []string{frameOf("a", "job.exploded", `"payload":{}`)}},
-		{"known type", []string{frameOf("a", "session.open", `"payload":{}`)}},
-		{"negotiated type", []string{frameOf("a", "human.input.request", `"job_id":"job_1","event_seq":1,"payload":{"prompt":"?","expires_at":"2026-01-02T03:04:05Z"}`)}},
-		{"negotiated type", []string{frameOf("a", "session.ping", `"payload":{"nonce":"n","sent_at":"2026-01-02T03:04:05Z"}`)}},
-		{"negotiated type", []string{frameOf("a", "tool.invoke", `"payload":{"tool":"x"}`)}},
-		{"envelope", []string{strings.Replace(pong(`"payload":{}`), `"1.1"`, `"1.0"`, 1)}},
-		{"envelope", []string{strings.Replace(pong(`"payload":{}`), `05Z`, `05+00:00`, 1)}},
-		{"no secret is sent", []string{pong(`"payload":{"nonce":"my s3cret"}`)}},
-		{"identifiers", []string{strings.Replace(pong(`"payload":{}`), `msg_p`, `p`, 1)}},
-		{"identifiers", []string{pong(`"job_id":"1","payload":{}`)}},
-		{"identifiers", []string{frameOf("a", "job.started", `"job_id":"job_2","trace_id":"t","event_seq":1,"correlation_id":"other","payload":{}`)}},
-		{"payload decodes", []string{pong(`"payload":{"nonce":5}`)}},
-		{"required members", []string{frameOf("a", "job.failed", `"correlation_id":"msg_invoke","payload":{"code":"UNKNOWN","message":"m"}`)}},
-		{"required members", []string{frameOf("a", "cancel.refused", `"correlation_id":"msg_ping","payload":{"reason":"r"}`)}},
-		{"required members", []string{frameOf("a", "session.jobs", `"correlation_id":"msg_ping","payload":{"request_id":"msg_ping","jobs":[{"job_id":"job_1","agent":"a","status":"running","created_at":"2026-01-02T03:04:05Z"}],"next_cursor":null}`)}},
-		{"no null", []string{pong(`"payload":{"nonce":null}`)}},
-		{"no null", []string{pong(`"trace_id":null,"payload":{}`)}},
-		{"closed values", []string{frameOf("a", "nack", `"correlation_id":"msg_ping","payload":{"code":"RATE_LIMITED","message":"m","retryable":true}`)}},
-		{"closed values", []string{frameOf("a", "nack", `"correlation_id":"msg_ping","payload":{"code":"OK","message":"m","retryable":true}`)}},
-		{"closed values", []string{jobAcceptedFrame, eventOf("b", "log", "2", `{"level":"INFO","message":"m"}`)}},
-		{"closed values", []string{jobAcceptedFrame, eventOf("b", "job.progress", "2", `{"current":-1}`)}},
-		{"closed values", []string{frameOf("a", "session.jobs", `"correlation_id":"msg_ping","payload":{"request_id":"msg_ping","jobs":[{"job_id":"job_1","agent":"a","status":"pending","created_at":"2026-01-02T03:04:05Z","last_event_seq":1}],"next_cursor":null}`)}},
-		{"envelope members of the type", []string{frameOf("a", "pong", `"payload":{}`)}},
-		{"envelope members of the type", []string{frameOf("a", "job.subscribed", `"correlation_id":"msg_ping","payload":{"job_id":"job_1","current_status":"running","agent":"a","subscribed_from":1}`)}},
-		{"envelope members of the type", []string{strings.Replace(jobAcceptedFrame, `{"job_id":"job_1"}`, `{"job_id":"job_2"}`, 1)}},
-		{"session_id", []string{strings.Replace(pong(`"payload":{}`), `sess_1`, `sess_2`, 1)}},
+		{"envelope", []string{`{`}},
+		{"envelope", []string{`[]`}},
+		{"decodes", []string{pong(`"payload":{},"payload":{}`)}},
+		{"envelope", []string{frameOf("p", "pong", `"correlation_id":"msg_ping"`)}},
+		{"decodes", []string{eventOf("a", "job.accepted", `"1"`, `{"job_id":"job_1"}`)}},
+		{"type", []string{frameOf("a", "job.exploded", `"payload":{}`)}},
+		{"direction", []string{frameOf("a", "session.open", `"payload":{}`)}},
+		{"negotiated", []string{frameOf("a", "human.input.request", `"job_id":"job_1","event_seq":1,"payload":{"prompt":"?","expires_at":"2026-01-02T03:04:05Z"}`)}},
+		{"negotiated", []string{frameOf("a", "session.ping", `"payload":{"nonce":"n","sent_at":"2026-01-02T03:04:05Z"}`)}},
+		{"negotiated", []string{frameOf("a", "tool.invoke", `"payload":{"tool":"x"}`)}},
+		{"version", []string{strings.Replace(pong(`"payload":{}`), `"1.1"`, `"1.0"`, 1)}},
+		{"utc", []string{strings.Replace(pong(`"payload":{}`), `05Z`, `05+00:00`, 1)}},
+		{"secrets", []string{pong(`"payload":{"nonce":"my s3cret"}`)}},
+		{"prefixes", []string{strings.Replace(pong(`"payload":{}`), `msg_p`, `p`, 1)}},
+		{"prefixes", []string{pong(`"job_id":"1","payload":{}`)}},
+		{"prefixes", []string{frameOf("a", "job.started", `"job_id":"job_2","trace_id":"t","event_seq":1,"correlation_id":"other","payload":{}`)}},
+		{"payloads", []string{pong(`"payload":{"nonce":5}`)}},
+		{"required-members", []string{frameOf("a", "job.failed", `"correlation_id":"msg_invoke","payload":{"code":"UNKNOWN","message":"m"}`)}},
+		{"required-members", []string{frameOf("a", "cancel.refused", `"correlation_id":"msg_ping","payload":{"reason":"r"}`)}},
+		{"required-members", []string{frameOf("a", "session.jobs", `"correlation_id":"msg_ping","payload":{"request_id":"msg_ping","jobs":[{"job_id":"job_1","agent":"a","status":"running","created_at":"2026-01-02T03:04:05Z"}],"next_cursor":null}`)}},
+		{"nulls", []string{pong(`"payload":{"nonce":null}`)}},
+		{"nulls", []string{pong(`"trace_id":null,"payload":{}`)}},
+		{"values", []string{frameOf("a", "nack", `"correlation_id":"msg_ping","payload":{"code":"RATE_LIMITED","message":"m","retryable":true}`)}},
+		{"values", []string{frameOf("a", "nack", `"correlation_id":"msg_ping","payload":{"code":"OK","message":"m","retryable":true}`)}},
+		{"log-levels", []string{jobAcceptedFrame, eventOf("b", "log", "2", `{"level":"INFO","message":"m"}`)}},
+		{"values", []string{jobAcceptedFrame, eventOf("b", "job.progress", "2", `{"current":-1}`)}},
+		{"states", []string{frameOf("a", "session.jobs", `"correlation_id":"msg_ping","payload":{"request_id":"msg_ping","jobs":[{"job_id":"job_1","agent":"a","status":"pending","created_at":"2026-01-02T03:04:05Z","last_event_seq":1}],"next_cursor":null}`)}},
+		{"correlated", []string{frameOf("a", "pong", `"payload":{}`)}},
+		{"correlated", []string{frameOf("a", "job.subscribed", `"correlation_id":"msg_ping","payload":{"job_id":"job_1","current_status":"running","agent":"a","subscribed_from":1}`)}},
+		{"same-ids", []string{strings.Replace(jobAcceptedFrame, `{"job_id":"job_1"}`, `{"job_id":"job_2"}`, 1)}},
+		{"session", []string{strings.Replace(pong(`"payload":{}`), `sess_1`, `sess_2`, 1)}},
 		{"correlation", []string{strings.Replace(pong(`"payload":{}`), `msg_ping`, `msg_nobody`, 1)}},
-		{"once", []string{pong(`"payload":{}`), pong(`"payload":{}`)}},
-		{"numbered or not", []string{pong(`"event_seq":1,"payload":{}`)}},
-		{"numbered or not", []string{strings.Replace(jobAcceptedFrame, `,"event_seq":1`, ``, 1)}},
-		{"numbered or not", []string{jobAcceptedFrame, strings.Replace(eventOf("b", "event.emit", "2", `{"name":"n"}`), `,"event_seq":2`, ``, 1)}},
-		{"numbered or not", []string{frameOf("b", "event.emit", `"event_seq":1,"payload":{"name":"n"}`)}},
-		{"numbered or not", []string{jobAcceptedFrame, strings.Replace(eventOf("b", "job.failed", "2", `{"code":"UNKNOWN","message":"m","retryable":false}`), `,"event_seq":2`, ``, 1)}},
-		{"event_seq without gaps", []string{jobAcceptedFrame, completedFrame}},
-		{"event_seq without gaps", []string{strings.Replace(jobAcceptedFrame, `"event_seq":1`, `"event_seq":2`, 1)}},
+		{"ids-unique", []string{pong(`"payload":{}`), pong(`"payload":{}`)}},
+		{"numbered", []string{pong(`"event_seq":1,"payload":{}`)}},
+		{"numbered", []string{strings.Replace(jobAcceptedFrame, `,"event_seq":1`, ``, 1)}},
+		{"numbered", []string{jobAcceptedFrame, strings.Replace(eventOf("b", "event.emit", "2", `{"name":"n"}`), `,"event_seq":2`, ``, 1)}},
+		{"numbered", []string{frameOf("b", "event.emit", `"event_seq":1,"payload":{"name":"n"}`)}},
+		{"numbered", []string{jobAcceptedFrame, strings.Replace(eventOf("b", "job.failed", "2", `{"code":"UNKNOWN","message":"m","retryable":false}`), `,"event_seq":2`, ``, 1)}},
+		{"numbers", []string{jobAcceptedFrame, completedFrame}},
+		{"first-number", []string{strings.Replace(jobAcceptedFrame, `"event_seq":1`, `"event_seq":2`, 1)}},
 		{"correlation", []string{jobAcceptedFrame, leaseFrame("msg_nobody", "2")}},
-		{"negotiated type", []string{frameOf("a", "permission.deny", `"correlation_id":"msg_nobody","payload":{"permission":"p","reason":"r"}`)}},
-		{"order of a job's events", []string{jobAcceptedFrame, completedFrameAt("2"), leaseFrame("msg_ping", "3")}},
-		{"order of a job's events", []string{jobAcceptedFrame, jobStartedFrame, completedFrame, eventOf("d", "log", "4", `{"level":"info","message":"m"}`)}},
-		{"order of a job's events", []string{jobAcceptedFrame, eventOf("b", "job.accepted", "2", `{"job_id":"job_1"}`)}},
-		{"order of a job's events", []string{jobAcceptedFrame, strings.Replace(jobStartedFrame, "msg_invoke", "msg_ping", 1)}},
-		{"order of a job's events", []string{jobAcceptedFrame, completedFrameAt("2"), frameOf("h", "job.heartbeat", `"job_id":"job_1","payload":{"sequence":1,"state":"running"}`)}},
-		{"order of a job's events", []string{jobAcceptedFrame, eventOf("b", "job.result_chunk", "2", `{"result_id":"r","chunk_seq":1,"data":"a","encoding":"utf8","more":true}`)}},
-		{"trace of a job", []string{jobAcceptedFrame, strings.Replace(jobStartedFrame, `"trace_id":"t"`, `"trace_id":"u"`, 1)}},
-		{"trace of a job", []string{strings.Replace(jobAcceptedFrame, `"trace_id":"t",`, ``, 1)}},
+		{"negotiated", []string{frameOf("a", "permission.deny", `"correlation_id":"msg_nobody","payload":{"permission":"p","reason":"r"}`)}},
+		{"order", []string{jobAcceptedFrame, completedFrameAt("2"), leaseFrame("msg_ping", "3")}},
+		{"order", []string{jobAcceptedFrame, jobStartedFrame, completedFrame, eventOf("d", "log", "4", `{"level":"info","message":"m"}`)}},
+		{"order", []string{jobAcceptedFrame, eventOf("b", "job.accepted", "2", `{"job_id":"job_1"}`)}},
+		{"order", []string{jobAcceptedFrame, strings.Replace(jobStartedFrame, "msg_invoke", "msg_ping", 1)}},
+		{"order", []string{jobAcceptedFrame, completedFrameAt("2"), frameOf("h", "job.heartbeat", `"job_id":"job_1","payload":{"sequence":1,"state":"running"}`)}},
+		{"order", []string{jobAcceptedFrame, eventOf("b", "job.result_chunk", "2", `{"result_id":"r","chunk_seq":1,"data":"a","encoding":"utf8","more":true}`)}},
+		{"trace", []string{jobAcceptedFrame, strings.Replace(jobStartedFrame, `"trace_id":"t"`, `"trace_id":"u"`, 1)}},
+		{"trace", []string{strings.Replace(jobAcceptedFrame, `"trace_id":"t",`, ``, 1)}},
 	} {
 		v := newTestValidator()
 		var err error
 		all := append([]string{acceptedFrame}, c.frames...)
 		for i, f := range all {
-			_, err = v.frame([]byte(f))
+			err = v.broken(f)
 			if err != nil && i < len(all)-1 {
 				t.Errorf("%v\n%s", err, f)
 			}
 		}
-		want := "not an envelope"
-		if c.rule != "" {
-			want = `rule "` + c.rule + `"`
-		}
+		want := `rule "` + c.rule + `"`
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s\nerror is %v, want %s", all[len(all)-1], err, want)
 		}
@@ -191,10 +198,10 @@ func TestValidatorRefuses(t *testing.T) {
 func TestValidatorBeforeSession(t *testing.T) {
 	v := newTestValidator()
 	rejected := strings.Replace(frameOf("r", "session.rejected", `"correlation_id":"msg_open","payload":{"code":"UNAUTHENTICATED","message":"m","retryable":false}`), `"session_id":"sess_1",`, ``, 1)
-	if _, err := v.frame([]byte(rejected)); err != nil {
+	if err := v.broken(rejected); err != nil {
 		t.Errorf("session.rejected without a session: error = %v, want nil", err)
 	}
-	if _, err := v.frame([]byte(frameOf("p", "pong", `"correlation_id":"msg_ping","payload":{}`))); err == nil {
+	if err := v.broken(frameOf("p", "pong", `"correlation_id":"msg_ping","payload":{}`)); err == nil {
 		t.Error("pong before session.accepted: error = nil, want a refusal")
 	}
 }
@@ -203,7 +210,7 @@ func TestValidatorAfterResume(t *testing.T) {
 	v := newTestValidator()
 	resumed := frameOf("s", "session.resumed", `"correlation_id":"msg_open","payload":{"session_id":"sess_1","resume_token":"rt","replayed_from":2,"replayed":true}`)
 	for _, f := range []string{resumed, completedFrame} {
-		if _, err := v.frame([]byte(f)); err != nil {
+		if err := v.broken(f); err != nil {
 			t.Errorf("event_seq continues after a resume: %v", err)
 		}
 	}
@@ -215,7 +222,7 @@ func TestValidatorKnowsNegotiated(t *testing.T) {
 	v.offered.Flags = map[arcp.Feature]bool{arcp.FeatureHumanInput: true}
 	ask := frameOf("q", "human.input.request", `"job_id":"job_9","trace_id":"t","event_seq":1,"payload":{"prompt":"?","expires_at":"2026-01-02T03:04:05Z"}`)
 	for _, f := range []string{acceptedFrame, ask} {
-		if _, err := v.frame([]byte(f)); err != nil {
+		if err := v.broken(f); err != nil {
 			t.Error(err)
 		}
 	}
@@ -247,7 +254,7 @@ func TestMissingMembers(t *testing.T) {
 func TestValidatorRemembersASession(t *testing.T) {
 	first := newTestValidator()
 	for _, f := range []string{acceptedFrame, jobAcceptedFrame, jobStartedFrame, completedFrame} {
-		if _, err := first.frame([]byte(f)); err != nil {
+		if err := first.broken(f); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -264,10 +271,10 @@ func TestValidatorRemembersASession(t *testing.T) {
 	} {
 		v := newTestValidator()
 		v.attach(first.rec)
-		if _, err := v.frame([]byte(resumed)); err != nil {
+		if err := v.broken(resumed); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := v.frame([]byte(test.frame)); (err == nil) != test.ok {
+		if err := v.broken(test.frame); (err == nil) != test.ok {
 			t.Errorf("a replayed event %s: error is %v", name, err)
 		}
 	}
@@ -292,11 +299,11 @@ func TestValidatorOfSubscriptions(t *testing.T) {
 		"a payload of its own":              {`{"n":1}`, false},
 	} {
 		v := newTestValidator()
-		if _, err := v.frame([]byte(acceptedFrame)); err != nil {
+		if err := v.broken(acceptedFrame); err != nil {
 			t.Fatal(err)
 		}
 		f := frameOf("e", "subscribe.event", `"subscription_id":"sub_1","payload":{"event":`+test.inner+`}`)
-		if _, err := v.frame([]byte(f)); (err == nil) != test.ok {
+		if err := v.broken(f); (err == nil) != test.ok {
 			t.Errorf("%s in a subscription: error is %v", name, err)
 		}
 	}

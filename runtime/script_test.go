@@ -274,6 +274,9 @@ func (h *scriptHost) Restart() error {
 // PollDeadline implements script.Host.
 func (h *scriptHost) PollDeadline() time.Time { return time.Now().Add(maxWait) }
 
+// House implements script.Host.
+func (h *scriptHost) House() bool { return true }
+
 // Var implements script.Host. The variable opening_NAME is the session.open of a principal.
 func (h *scriptHost) Var(name string) (script.Value, bool) {
 	if principal, ok := strings.CutPrefix(name, "opening_"); ok {

@@ -310,7 +310,7 @@ func TestConformanceOfTheServer(t *testing.T) {
 	wantOutcome(t, "an issuer that is not known", p.cli(append(jwt, "--jwt-key", secret, "--jwt-issuer", "i")...), exitFailed, "FAIL", "")
 	wantOutcome(t, "no observer", p.cli("conformance", "run", "--check", "observers.submit"), exitOK, "no token of an observer was given", "")
 	wantOutcome(t, "an observer that is not known",
-		p.cli("conformance", "run", "--check", "observers.submit", "--observer-token", "nobody's"), exitFailed, "FAIL", "")
+		p.cli("conformance", "run", "--check", "observers.submit", "--strict", "--observer-token", "nobody's"), exitFailed, "FAIL", "")
 	wantOutcome(t, "a failure",
 		cli(t, "conformance", "run", "--check", "handshake.accepted", "--url", p.url, "--token", "wrong"), exitFailed, "FAIL",
 		"")

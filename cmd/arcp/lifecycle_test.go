@@ -158,7 +158,7 @@ func TestServeUsesTLS(t *testing.T) {
 	if code := env.wait(); code != exitOK {
 		t.Errorf("exit code of a client with ARCP_CA_FILE = %d, want 0; log:\n%s", code, env.errs)
 	}
-	checks := p.cli("conformance", "run", "--group", "handshake", "--check", "none", "--ca-file", cert)
+	checks := p.cli("conformance", "run", "--group", "handshake", "--check", "jobs.life", "--ca-file", cert)
 	wantOutcome(t, "the checks", checks, exitUsage, "", "no check is chosen")
 	wantOutcome(t, "doctor", p.cli("doctor", "--ca-file", cert), exitOK, "answers at "+p.url, "")
 	if got := serial(t, p.url); got != 1 {

@@ -27,6 +27,7 @@ var PythonVersions = []string{"1.1.1", PythonNewest}
 type PythonPrograms struct {
 	Interpreter string
 	Drive       string // runs the client against a server
+	Server      string // serves agents that conformance checks call; of the newest version
 }
 
 // Python creates the environment of a version. The user's cache directory has one environment for each
@@ -44,7 +45,8 @@ func Python(t testing.TB, version string) PythonPrograms {
 	if err := os.CopyFS(dir, files); err != nil {
 		t.Fatal(err)
 	}
-	return PythonPrograms{Interpreter: filepath.Join(root, "venv", "bin", "python"), Drive: filepath.Join(dir, "drive.py")}
+	return PythonPrograms{Interpreter: filepath.Join(root, "venv", "bin", "python"), Drive: filepath.Join(dir, "drive.py"),
+		Server: filepath.Join(dir, "server.py")}
 }
 
 // installPython makes a directory below cache with a virtual environment.

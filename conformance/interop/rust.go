@@ -33,6 +33,20 @@ func Rust(t testing.TB) RustPrograms {
 	return RustPrograms{Drive: filepath.Join(bin, "drive"), Decode: filepath.Join(bin, "decode")}
 }
 
+//go:embed testdata/rustserver
+var rustServerSources embed.FS
+
+// RustServer builds a server of the crate with tools that conformance checks call, and returns its path. Without
+// cargo or the crates it calls Unable.
+func RustServer(t testing.TB) string {
+	t.Helper()
+	files, err := fs.Sub(rustServerSources, "testdata/rustserver")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(rustBin(t, files), "arcp-interop-server") // the name of the package
+}
+
 // RustProgram builds a program from its source with the crates of testdata/rust, and returns its path.
 func RustProgram(t testing.TB, source string) string {
 	t.Helper()

@@ -274,6 +274,8 @@ var retryFaults = []Fault{
 		})},
 	{Defect: "an invalid retry option is ignored", Checks: []string{"retry.malformed"},
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("retry", nil) })},
+	{Defect: "heartbeat_recovery is not advertised", Checks: []string{"recovery.heartbeat-recovery"},
+		newRewriter: replaceReceived(`"heartbeat_recovery":`, `"no_recovery":`)},
 	{Defect: "every checkpoint has the same id", Checks: []string{"recovery.checkpoints"},
 		newRewriter: editReceived(arcp.JobCheckpoint, func(f frame) frame { return f.withPayload("checkpoint_id", "chk_same") })},
 	{Defect: "a checkpoint is sent before the progress that it contains", Checks: []string{"recovery.checkpoints"},

@@ -22,6 +22,7 @@ type Dialect struct {
 	members    map[string]Value // that every message has
 	decode     func(frame []byte) (arcp.Envelope, error)
 	verbs      map[string]func(a *action) (Value, error) // steps that differ from those in verbs
+	barrier    Barrier
 }
 
 // RFC returns the dialect that opens with session.open.
@@ -34,7 +35,7 @@ var rfc = Dialect{
 	refusals:   append(terminalTypes(), arcp.Nack, arcp.Ack),
 	correlated: true, timestamps: true,
 	newID:  func() string { return string(arcp.NewMessageID()) },
-	decode: arcp.Decode,
+	decode: looselyAfter(arcp.Decode),
 }
 
 func terminalTypes() (types []arcp.Type) {
@@ -68,8 +69,8 @@ func Draft(newID func() string, members map[string]Value) *Dialect {
 		final:    []arcp.Type{JobResult, JobError},
 		refusals: []arcp.Type{JobError, SessionError, arcp.Nack},
 		newID:    newID, members: members,
-		decode: arcp.DecodeDraftFromRuntime,
-		verbs:  draftVerbs,
+		decode: looselyAfter(arcp.DecodeDraftFromRuntime), barrier: ByNonce,
+		verbs: draftVerbs,
 	}
 }
 

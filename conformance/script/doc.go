@@ -30,7 +30,7 @@
 //	a VERB args                  a step of the table verbs, of the host, or a macro
 //	server VERB args             a step of the host that needs no connection
 //	let NAME = VALUE
-//	want VALUE OP VALUE          OP is == != === < <= > >= ~ !~
+//	want VALUE OP VALUE          OP is == != === < <= > >= ~ !~; === compares bytes too
 //	if VALUE OP VALUE, else      with an indented block
 //	for PATTERN in LIST          with an indented block
 //	repeat N                     with an indented block; break, continue
@@ -38,6 +38,24 @@
 //	skip TEXT, fail TEXT, return VALUE
 //	restart                      end the server and start it again
 //	def c NAME PARAM ...         a macro: a step of connection c
+//
+// # House steps
+//
+// The word house before a step marks a rule that only SPEC.md has. The host says whether such
+// rules are judged. A house step is performed either way, and the check goes on if it fails:
+//
+//	house want $f.payload.nonce == x     -- a pong repeats the nonce
+//	house a< nack {code: NOT_FOUND}      the next frame is a nack; its payload is a house rule
+//	house a refused DUPLICATE_KEY        the last message is refused; the code is a house rule
+//	house a quiet                        reads up to the answer to a ping; what comes is a house rule
+//	house a MACRO ...                    each step of the macro is a house step
+//	house                                with an indented block: performed only if judged
+//
+// That values are equal byte by byte, for === and exact text, and that a specific error code is in
+// details, are house rules too: other servers send equal values and codes of RFC 0001.
+//
+// A house step that receives fails the check only if no frame of its type comes, or if that frame
+// answers another message.
 //
 // A frame that answers is correlated to the last message of its connection. The
 // clause re names another message, re any none; an envelope pattern replaces

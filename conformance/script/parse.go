@@ -19,6 +19,7 @@ type Check struct {
 	Level   string
 	Section string
 	Needs   []string
+	Source  Source
 
 	file  *File
 	steps []*step
@@ -44,6 +45,7 @@ type macro struct {
 	conn   string // parameter for the connection
 	params []string
 	steps  []*step
+	source Source
 }
 
 // macro finds a macro by name.
@@ -59,6 +61,7 @@ type step struct {
 	at     string // file:line
 	source string
 	why    string
+	house  bool // a rule of SPEC.md only
 	verb   string
 	conn   string
 	names  []string // of new connections
@@ -125,6 +128,7 @@ type parser struct {
 	name  string
 	file  *File
 	verbs func(string) bool
+	text  []string // the lines of the file
 	lines []line
 	next  int
 	uses  []*step // of verbs and macros
@@ -140,7 +144,8 @@ func (p *parser) fail(number int, format string, args ...any) {
 // split makes logical lines and leaves out empty ones and comments.
 func (p *parser) split(data string) {
 	var open *line // a line whose brackets are not closed
-	for i, text := range strings.Split(data, "\n") {
+	p.text = strings.Split(data, "\n")
+	for i, text := range p.text {
 		trimmed := strings.TrimSpace(text)
 		if open != nil {
 			open.text += " " + trimmed
@@ -213,7 +218,9 @@ func (p *parser) top() {
 			return
 		}
 		p.next++
-		p.file.macros[names[1]] = &macro{conn: names[0], params: names[2:], steps: p.block(l.indent)}
+		m := &macro{conn: names[0], params: names[2:], steps: p.block(l.indent)}
+		m.source = p.sourceFrom(names[1], l.number)
+		p.file.macros[names[1]] = m
 		return
 	case "section":
 		p.file.section = rest
@@ -268,6 +275,7 @@ func (p *parser) check(l line) {
 	}
 	p.next++
 	c.steps = p.block(-1)
+	c.Source = p.sourceFrom(c.ID, l.number)
 	f.Checks = append(f.Checks, c)
 }
 
@@ -311,15 +319,19 @@ func (p *parser) block(indent int) (steps []*step) {
 }
 
 // blocks are the steps that have a block.
-var blocks = []string{"if", "for", "repeat", "until"}
+var blocks = []string{"if", "for", "repeat", "until", houseVerb}
 
 var onConn = regexp.MustCompile(`^(\$?[a-z][a-z0-9_]*)(>>|>|<<|<|!) (.+)$`)
 
 // step parses one line.
 func (p *parser) step(l line) *step {
 	st := &step{at: fmt.Sprintf("%s:%d", p.name, l.number), source: l.text, why: l.why}
-	s := &scanner{src: l.text}
-	if m := onConn.FindStringSubmatch(l.text); m != nil {
+	source := l.text
+	if rest, ok := strings.CutPrefix(source, houseVerb+" "); ok {
+		st.house, source = true, strings.TrimSpace(rest)
+	}
+	s := &scanner{src: source}
+	if m := onConn.FindStringSubmatch(source); m != nil {
 		st.conn, st.verb, s.src = m[1], m[2], m[3]
 		p.clauses(st, s)
 		if most := map[string]int{">": 3, ">>": 1}[st.verb]; len(st.args) == 0 || most > 0 && len(st.args) > most || len(st.args) > 3 {
@@ -328,11 +340,17 @@ func (p *parser) step(l line) *step {
 	} else {
 		p.statement(st, s)
 	}
+	if st.house && (st.verb == ">" || st.verb == ">>" || st.conn == "" && st.verb != "want") {
+		s.fail("house stands before want, a step that receives, or a step of a connection: use a block house")
+	}
 	if s.err != nil {
 		p.fail(l.number, "%v", s.err)
 	}
 	return st
 }
+
+// houseVerb begins a step, or a block of steps, that tests a rule of SPEC.md only.
+const houseVerb = "house"
 
 // statement parses a line that begins with a word.
 func (p *parser) statement(st *step, s *scanner) {
@@ -352,7 +370,7 @@ func (p *parser) statement(st *step, s *scanner) {
 		st.args = []*expr{bind(pattern), s.expr()}
 	case "repeat", "skip", "fail", "return":
 		st.args = []*expr{s.expr()}
-	case "break", "continue", "restart":
+	case "break", "continue", "restart", houseVerb:
 	case "open", "dial":
 		st.names = s.names()
 		p.clauses(st, s)

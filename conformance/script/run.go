@@ -46,6 +46,9 @@ type Host interface {
 
 	// PollDeadline returns when steps stop waiting for what comes by itself.
 	PollDeadline() time.Time
+
+	// House reports whether house steps are judged.
+	House() bool
 }
 
 // Failure says which rule a server breaks.
@@ -54,6 +57,8 @@ type Failure struct {
 	Found  string // and what came instead
 	At     string // file:line
 	Source string // the step
+	House  bool   // the rule is one of SPEC.md only
+	Open   bool   // a valid session.open or session.hello was not accepted
 }
 
 func (f *Failure) Error() string {
@@ -66,12 +71,16 @@ type Skip string
 func (s Skip) Error() string { return string(s) }
 
 // Run performs the steps of a check. The error is a *Failure if the server is at
-// fault, and a Skip if the check cannot be made.
+// fault, and a Skip if the check cannot be made. A check goes on after a house step
+// that fails, so its failure is the error only if no other step fails.
 func (c *Check) Run(h Host) error {
 	r := &run{host: h, file: c.file, title: c.Title, conns: map[string]*conn{}}
 	err := r.block(c.steps, r.scope(nil))
 	if _, ok := errors.AsType[*jump](err); ok {
-		return nil // a return at the top ends the check
+		err = nil // a return at the top ends the check
+	}
+	if err == nil && r.broken != nil {
+		return r.broken
 	}
 	return err
 }
@@ -86,6 +95,9 @@ type run struct {
 	round Value // item of the innermost loop; nil: none
 	depth int   // of macro calls
 
+	house  bool     // the step, or a macro around it, is a house step
+	broken *Failure // the first house step that failed
+
 	barriers int // pings that no step asked for
 }
 
@@ -96,10 +108,15 @@ type session struct {
 	token  string            // newest resume token
 	events map[uint64]*frame // by event_seq
 	last   uint64
+
+	unnumbered []*frame // frames of jobs without event_seq, from a server that numbers no events
 }
 
 // list returns the events in their order.
 func (s *session) list() (events []*frame) {
+	if s.last == 0 {
+		return s.unnumbered
+	}
 	for seq := uint64(1); seq <= s.last; seq++ {
 		if f := s.events[seq]; f != nil {
 			events = append(events, f)
@@ -115,8 +132,10 @@ type conn struct {
 	name     string
 	session  *session
 	version  string
-	sent     string // id of the last message
-	accepted Value  // payload of session.accepted
+	sent     string               // id of the last message
+	accepted Value                // payload of session.accepted
+	newer    map[string]arcp.Type // types of newerTypes that were sent, by id
+	soon     bool                 // the next read ends at the barrier ByTime
 }
 
 // frame is a received frame.
@@ -152,7 +171,7 @@ func (r *run) scope(vars map[string]Value) *scope {
 	if vars == nil {
 		vars = map[string]Value{}
 	}
-	return &scope{vars: vars, lookup: r.lookup, funcs: func(name string) func([]Value) (Value, error) {
+	return &scope{vars: vars, lookup: r.lookup, house: func(wrong *mismatch) { r.houseRule("%v", wrong) }, funcs: func(name string) func([]Value) (Value, error) {
 		if name == "seen" { // the events that a connection's session was sent
 			return func(args []Value) (Value, error) {
 				c := r.conns[plain(args[0])]
@@ -215,19 +234,56 @@ func (r *run) failf(format string, args ...any) error {
 }
 
 func (r *run) step(st *step, s *scope) error {
-	before := r.at
+	before, outer := r.at, r.house
 	if st.why != "" || r.at == nil || r.depth == 0 {
 		r.at = st
 	}
+	r.house = r.house || st.house
 	err := r.perform(st, s)
 	if wrong, ok := errors.AsType[*mismatch](err); ok {
-		err = r.failf("%v", wrong)
+		err = r.lenient(r.failf("%v", wrong))
 	}
+	r.house = outer
 	if err != nil && !isFinal(err) { // a value has the wrong type for the step
 		err = r.failf("%v", err)
 	}
 	if r.depth > 0 {
 		r.at = before
+	}
+	return err
+}
+
+// lenient keeps the failure of a house step and returns nil. Other errors are returned.
+func (r *run) lenient(err error) error {
+	failed, ok := errors.AsType[*Failure](err)
+	if !r.house || !ok {
+		return err
+	}
+	r.recordHouse(failed)
+	return nil
+}
+
+// recordHouse records the failure of a house rule.
+func (r *run) recordHouse(failed *Failure) {
+	if failed.House = true; r.broken == nil && r.host.House() {
+		r.broken = failed
+	}
+}
+
+// houseRule keeps a failure of the current step as one of a house rule.
+func (r *run) houseRule(format string, args ...any) {
+	failed, _ := errors.AsType[*Failure](r.failf(format, args...)) // it is one
+	r.recordHouse(failed)
+}
+
+// houseBlock performs a block of house steps if they are judged. A failure ends the check.
+func (r *run) houseBlock(st *step, s *scope) error {
+	if !r.host.House() {
+		return nil
+	}
+	err := r.block(st.body, s)
+	if failed, ok := errors.AsType[*Failure](err); ok {
+		failed.House = true
 	}
 	return err
 }
@@ -246,7 +302,9 @@ func (r *run) perform(st *step, s *scope) error {
 	case "let":
 		return r.set(st, s, st.args[0])
 	case "want":
-		return r.want(st, s)
+		return r.lenient(r.want(st, s))
+	case houseVerb:
+		return r.houseBlock(st, s)
 	case "if":
 		if err := r.holds(st, s); err == nil {
 			return r.block(st.body, s)
@@ -338,7 +396,14 @@ func (r *run) holds(st *step, s *scope) error {
 	if err != nil {
 		return err
 	}
-	ok, err := compare(st.op, got, want)
+	op := st.op
+	if op == "===" && same(got, want) {
+		if string(got) != string(want) {
+			s.house(&mismatch{"", show(want) + " byte for byte", got})
+		}
+		return nil
+	}
+	ok, err := compare(op, got, want)
 	if err != nil || !ok {
 		op := st.op + " "
 		if strings.HasPrefix(op, "==") {
@@ -430,7 +495,7 @@ func (r *run) dial(st *step, s *scope, name string) error {
 	if err != nil {
 		return err
 	}
-	c := &conn{Conn: wire, dialect: r.host.Dialect(role), name: name, session: &session{role: role, events: map[uint64]*frame{}}, version: arcp.Version}
+	c := &conn{Conn: wire, dialect: r.host.Dialect(role), name: name, session: &session{role: role, events: map[uint64]*frame{}}, version: arcp.Version, newer: map[string]arcp.Type{}}
 	r.conns[name] = c
 	if st.verb == "dial" {
 		return nil
@@ -457,10 +522,39 @@ func (r *run) open(st *step, s *scope, c *conn, env map[string]Value) error {
 		return err
 	}
 	f, err := r.event(c)
-	if err == nil && (f.Type != c.dialect.accepted || c.dialect.correlated && string(f.CorrelationID) != c.sent) {
+	if err == nil && f.Type == arcp.SessionChallenge {
+		f, err = r.authenticate(c, payload, f)
+	}
+	if err == nil && f.Type != c.dialect.accepted {
 		err = r.failf("a valid %s is accepted: got %s", c.dialect.open, f)
 	}
+	if failed, ok := errors.AsType[*Failure](err); ok {
+		failed.Open = len(st.args) == 0 && len(env) == 0
+	}
 	return err
+}
+
+// authenticate answers a challenge with the credentials of a session.open, and returns the next
+// frame.
+func (r *run) authenticate(c *conn, open Value, challenge *frame) (*frame, error) {
+	auth := members(open)["auth"]
+	token, nonce := field(members(auth), "token"), members(challenge.Payload)["challenge"]
+	answer := map[string]Value{"auth": orNull(auth), "response": orNull(token)}
+	if proof := r.host.Func("proof"); proof != nil && token != nil && nonce != nil {
+		response, err := proof([]Value{token, nonce})
+		if err != nil {
+			return nil, err
+		}
+		answer["response"] = response
+	}
+	env := map[string]Value{}
+	if challenge.SessionID != "" {
+		env["session_id"] = text(string(challenge.SessionID))
+	}
+	if err := r.send(c, text(string(arcp.SessionAuthenticate)), join(answer), env); err != nil {
+		return nil, err
+	}
+	return r.event(c)
 }
 
 // openPayload is the session.open of a role with the step's members.
@@ -513,7 +607,22 @@ func (r *run) send(c *conn, typ, payload Value, env map[string]Value) error {
 		}
 	}
 	c.sent = plain(m["id"])
+	if t := arcp.Type(plain(typ)); slices.Contains(newerTypes, t) && c.dialect.correlated {
+		c.newer[c.sent] = t
+	}
 	return c.write(join(m))
+}
+
+// newerTypes are types of clients that RFC 0001 does not have. A server may not know them.
+var newerTypes = []arcp.Type{arcp.SessionPing, arcp.SessionAck, arcp.SessionListJobs, arcp.JobSubscribe, arcp.JobUnsubscribe}
+
+// unknown returns a Skip if a frame says that the server does not know a newer type.
+func (c *conn) unknown(f *frame) error {
+	t, ok := c.newer[string(f.CorrelationID)]
+	if ok && f.Type == arcp.Nack && plain(members(f.Payload)["code"]) == string(arcp.CodeUnimplemented) {
+		return Skip("the server does not know " + string(t) + ", which RFC 0001 does not have")
+	}
+	return nil
 }
 
 func (c *conn) write(frame []byte) error {
@@ -523,8 +632,11 @@ func (c *conn) write(frame []byte) error {
 
 // next reads the next frame.
 func (r *run) next(c *conn) (*frame, error) {
-	data, err := c.ReadFrame()
-	if err != nil {
+	data, err := c.readFrame()
+	switch {
+	case errors.Is(err, errSilent):
+		return nil, err
+	case err != nil:
 		return nil, r.failf("%v", err)
 	}
 	f := &frame{text: data}
@@ -532,7 +644,7 @@ func (r *run) next(c *conn) (*frame, error) {
 		return nil, r.failf("the frame %s: %v", show(data), err)
 	}
 	c.record(f)
-	return f, nil
+	return f, c.unknown(f)
 }
 
 // event reads the next frame other than those that may come at any time: heartbeats of
@@ -565,10 +677,16 @@ func (c *conn) record(f *frame) {
 		}
 		p := members(f.Payload)
 		c.session.id, c.session.token = plain(p["session_id"]), plain(p["resume_token"])
+		if c.session.id == "" { // the envelope may name the session alone
+			c.session.id = string(f.SessionID)
+		}
 	}
-	if f.EventSeq > 0 {
+	switch {
+	case f.EventSeq > 0:
 		c.session.events[f.EventSeq] = f
 		c.session.last = max(c.session.last, f.EventSeq)
+	case c.session.last == 0 && f.JobID != "":
+		c.session.unnumbered = append(c.session.unnumbered, f)
 	}
 }
 
@@ -585,31 +703,6 @@ func (f *frame) saysWhyItWaits() bool {
 func (f *frame) named(p *expr) bool {
 	typ := text(string(f.Type))
 	return p.kind == constant && same(p.value, typ) || slices.ContainsFunc(p.args, func(a *expr) bool { return same(a.value, typ) })
-}
-
-// barrier is a ping that no step asks for.
-type barrier struct{ id, nonce string }
-
-// barrier sends a ping. Its answer follows all that the server has sent before.
-func (r *run) barrier(c *conn) (b barrier, err error) {
-	sent := c.sent
-	r.barriers++
-	b.nonce = fmt.Sprintf("script-%d", r.barriers)
-	p := map[string]Value{"nonce": text(b.nonce)}
-	if c.dialect.ping == arcp.SessionPing {
-		p["sent_at"] = text(time.Now().UTC().Format(time.RFC3339Nano))
-	}
-	err = r.send(c, text(string(c.dialect.ping)), join(p), nil)
-	b.id, c.sent = c.sent, sent
-	return b, err
-}
-
-// passes reports whether a frame answers the ping.
-func (c *conn) passes(b barrier, f *frame) bool {
-	if c.dialect.correlated {
-		return f.Type == c.dialect.pong && string(f.CorrelationID) == b.id
-	}
-	return f.Type == c.dialect.pong && plain(members(f.Payload)["ping_nonce"]) == b.nonce
 }
 
 // onConn performs a step of one connection.
@@ -748,11 +841,21 @@ func (r *run) correlation(st *step, s *scope, c *conn) (string, error) {
 	switch {
 	case st.re != nil && st.re.kind == wildcard, st.re == nil && (len(st.args) > 2 || !c.dialect.correlated):
 		return "", nil
+	case st.re == nil && handshake(st.args[0]):
+		return "", nil // the connection has one handshake
 	case st.re == nil:
 		return c.sent, nil
 	}
 	v, err := s.eval(st.re)
 	return plain(v), err
+}
+
+// handshake reports whether a type pattern names types that answer session.open.
+func handshake(p *expr) bool {
+	types := append([]*expr{p}, p.args...)
+	return slices.ContainsFunc(types, func(e *expr) bool {
+		return slices.Contains([]arcp.Type{arcp.SessionAccepted, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionChallenge}, arcp.Type(plain(e.value)))
+	})
 }
 
 // expect reads the frame of a step: the next one, or for << one that comes.
@@ -766,7 +869,7 @@ func (r *run) expect(st *step, s *scope, c *conn) (*frame, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = r.fits(st, s, f, corr)
+		err = r.arrives(st, s, f, corr)
 		wrong, mismatched := errors.AsType[*mismatch](err)
 		if !mismatched {
 			return f, err
@@ -794,6 +897,24 @@ func jobOf(st *step, s *scope) string {
 	return ""
 }
 
+// arrives compares a frame with a step that receives. A house step receives by type and
+// correlation_id; that the other members differ is kept as its failure.
+func (r *run) arrives(st *step, s *scope, f *frame, corr string) error {
+	if !r.house {
+		return r.fits(st, s, f, corr)
+	}
+	typed := *st
+	typed.args = st.args[:1]
+	if err := r.fits(&typed, s, f, corr); err != nil {
+		return err
+	}
+	err := r.fits(st, s, f, corr)
+	if wrong, ok := errors.AsType[*mismatch](err); ok {
+		return r.lenient(r.failf("got %s: %v", f, wrong))
+	}
+	return err
+}
+
 // fits compares a frame with a step.
 func (r *run) fits(st *step, s *scope, f *frame, corr string) error {
 	if err := s.match(st.args[0], text(string(f.Type)), "type"); err != nil {
@@ -815,24 +936,14 @@ func (r *run) fits(st *step, s *scope, f *frame, corr string) error {
 
 // never reads up to the answer to a ping, and wants no frame that fits.
 func (r *run) never(st *step, s *scope, c *conn) error {
-	ping, err := r.barrier(c)
-	if err != nil {
-		return err
-	}
-	for {
-		f, err := r.event(c)
-		if err != nil {
-			return err
+	return r.upToBarrier(c, func(f *frame) error {
+		err := r.fits(st, s, f, "")
+		if err == nil {
+			return r.lenient(r.failf("got %s", f))
 		}
-		if c.passes(ping, f) {
+		if _, ok := errors.AsType[*mismatch](err); ok {
 			return nil
 		}
-		err = r.fits(st, s, f, "")
-		if err == nil {
-			return r.failf("got %s", f)
-		}
-		if _, ok := errors.AsType[*mismatch](err); !ok {
-			return err
-		}
-	}
+		return err
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -14,21 +15,50 @@ import (
 )
 
 // wire is a Conn over a pipe.
-type wire struct{ transport.Conn }
+type wire struct {
+	transport.Conn
+	pending chan []byte // the frame of a read that goes on
+}
 
-func (w wire) WriteFrame(frame []byte) error {
+func (w *wire) WriteFrame(frame []byte) error {
 	return errors.Join(w.Write(frame), w.Flush())
 }
 
-func (w wire) ReadFrame() ([]byte, error) { return w.Read() }
+func (w *wire) ReadFrame() ([]byte, error) {
+	if w.pending == nil {
+		return w.Read()
+	}
+	frame := <-w.pending
+	w.pending = nil
+	return frame, nil
+}
 
-func (w wire) Drop() { _ = w.Abort() } // it is not needed any more
+// ReadFrameSoon implements Waiter for tests in a bubble.
+func (w *wire) ReadFrameSoon() ([]byte, error) {
+	if w.pending == nil {
+		pending := make(chan []byte, 1)
+		w.pending = pending
+		go func() {
+			frame, _ := w.Read() // the server does not close the connection
+			pending <- frame
+		}()
+	}
+	synctest.Wait()
+	if len(w.pending) == 0 {
+		return nil, nil
+	}
+	return w.ReadFrame()
+}
+
+func (w *wire) Drop() { _ = w.Abort() } // it is not needed any more
 
 // fake is a host whose server serves one session on each connection.
 type fake struct {
 	serving sync.WaitGroup
 	conns   []Conn
 	tokens  int
+	lenient bool // house steps are not judged
+	barrier Barrier
 }
 
 func (f *fake) Dial(string, Conn) (Conn, error) {
@@ -36,8 +66,9 @@ func (f *fake) Dial(string, Conn) (Conn, error) {
 	f.tokens++
 	s := &server{conn: far, tokens: f.tokens}
 	f.serving.Go(s.serve)
-	f.conns = append(f.conns, wire{near})
-	return wire{near}, nil
+	w := &wire{Conn: near}
+	f.conns = append(f.conns, w)
+	return w, nil
 }
 
 func (f *fake) Open(role string) (Value, error) {
@@ -47,7 +78,7 @@ func (f *fake) Open(role string) (Value, error) {
 	return Value(`{"auth":{"scheme":"none"},"client":{"kind":"test","version":"1"}}`), nil
 }
 
-func (f *fake) Dialect(string) *Dialect { return RFC() }
+func (f *fake) Dialect(string) *Dialect { return RFC().With(f.barrier) }
 
 func (f *fake) Restart() error { return nil }
 
@@ -60,6 +91,8 @@ func (f *fake) Verb(string) func(Conn, []Value) (Value, error) {
 }
 
 func (f *fake) PollDeadline() time.Time { return time.Time{} }
+
+func (f *fake) House() bool { return !f.lenient }
 
 // server answers as a small runtime does.
 type server struct {
@@ -138,13 +171,14 @@ func (s *server) answer(env *arcp.Envelope) {
 }
 
 // play runs steps against the fake server.
-func play(t *testing.T, steps string) error {
+func play(t *testing.T, steps string) error { return playWith(t, steps, &fake{}) }
+
+func playWith(t *testing.T, steps string, h *fake) error {
 	t.Helper()
-	f, err := Parse("t.txt", "def c twice n\n    return $n * 2\ndef c deep\n    c deep\n== x: the title\n"+steps, nil, func(name string) bool { return name == "wave" })
+	f, err := Parse("t.txt", "def c twice n\n    return $n * 2\ndef c deep\n    c deep\ndef c differs a b\n    want $a == $b  -- it differs\n    return $b\n== x: the title\n"+steps, nil, func(name string) bool { return name == "wave" })
 	if err != nil {
 		return err
 	}
-	h := &fake{}
 	err = f.Checks[0].Run(h)
 	for _, c := range h.conns {
 		c.Drop()
@@ -157,7 +191,7 @@ func play(t *testing.T, steps string) error {
 func TestSteps(t *testing.T) {
 	for _, test := range []struct{ steps, failure string }{
 		{"open a\na> ping {nonce: n} as id\na< pong {nonce: n}\nwant $a.sent == $id", ""},
-		{"open a\na> ping\na< ack  -- it is acked", `it is acked: got pong: type is "pong", want "ack"` + "\nt.txt:8: a< ack"},
+		{"open a\na> ping\na< ack  -- it is acked", `it is acked: got pong: type is "pong", want "ack"` + "\nt.txt:11: a< ack"},
 		{"open a\na> ping {nonce: n}\na< pong {nonce: m}", `the title: got pong: payload.nonce is "n", want "m"`},
 		{"open a\na> ping\na< pong re msg_other", "correlation_id is"},
 		{"open a\na> ping\na> ping\na<< pong", ""},
@@ -183,7 +217,7 @@ func TestSteps(t *testing.T) {
 		{"open a\na fails demo.echo {} INTERNAL", "want job.failed"},
 		{"open a\na submit none\na refused NOT_FOUND", ""},
 		{"open a\na submit none\na refusal INTERNAL", "want \"INTERNAL\""},
-		{"open a\na submit fails\na refused INTERNAL", "want [job.failed]"},
+		{"open a\na submit fails\na refused INTERNAL", "a job that is refused is not accepted before"},
 		{"open a\na submit demo.echo as id\na started $id as job\nwant $job == \"job_${id}\"", ""},
 		{"open a\na submit none as id\na started $id", "an accepted job is started: got job.failed"},
 		{"open a\na> session.close\na< session.closed\na closed 1000", ""},
@@ -245,6 +279,68 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// TestHouseSteps: a house step that fails is a failure of the level house, or none. Any other step
+// that fails is the failure of the check.
+func TestHouseSteps(t *testing.T) {
+	for _, test := range []struct{ steps, house, other string }{
+		{"open a\na> ping {nonce: n}\nhouse a< pong {nonce: n}", "", ""},
+		{"open a\na> ping {nonce: n}\nhouse a< pong {nonce: m}", `payload.nonce is "n", want "m"`, ""},
+		{"open a\na> ping {nonce: n}\nhouse a< pong {nonce: m}\nwant 1 == 2", "", "got 1, want 2"},
+		{"open a\na> ping\nhouse a< pong {nonce: ?n} as f\nwant $f.type == pong", "payload.nonce is absent", ""},
+		{"open a\na> ping\nhouse a< ack", "", `type is "pong"`},
+		{"open a\na> ping\nhouse a< pong re msg_other", "", "correlation_id is"},
+		{"open a\na> ping {nonce: n}\nhouse a<< pong {nonce: m}\na quiet", `payload.nonce is "n", want "m"`, ""},
+		{"house want 1 == 2  -- one is two\nhouse want 1 == 3", "one is two: got 1, want 2", ""},
+		{"open a\na> cancel {target: job}\nhouse a quiet\na quiet", "want the answer to a ping", ""},
+		{"open a\na> ping\nhouse a! pong\na quiet", "got pong", ""},
+		{"open a\na submit none\nhouse a refused INTERNAL\na quiet", `want "INTERNAL"`, ""},
+		{"open a\na submit demo.echo\nhouse a refused INTERNAL", "", "want [job.failed]"},
+		{"open a\nhouse a call demo.echo {n: 1} {n: 2}", "n is 1, want 2", ""},
+		{"open a\na> session.close\na< session.closed\nhouse a closed 1008", "closed with 1000, want [1008]", ""},
+		{"open a\nhouse a differs 1 2 as v\nwant $v == 2", "it differs: got 1, want 2", ""},
+		{"house\n    want 1 == 2", "got 1, want 2", ""},
+	} {
+		for _, lenient := range []bool{false, true} {
+			err := playWith(t, test.steps, &fake{lenient: lenient})
+			want, house := test.other, false
+			if want == "" && !lenient {
+				want, house = test.house, test.house != ""
+			}
+			failed, _ := errors.AsType[*Failure](err)
+			if (err != nil) != (want != "") || err != nil && (!strings.Contains(err.Error(), want) || failed == nil || failed.House != house) {
+				t.Errorf("%s (house steps are judged: %v)\nError = %+v, want %q of a house step %v", test.steps, !lenient, err, want, house)
+			}
+		}
+	}
+}
+
+// Each barrier is the answer to a ping of servers that do less and less.
+func TestBarriers(t *testing.T) {
+	for barrier := ByCorrelation; barrier <= ByTime; barrier++ {
+		synctest.Test(t, func(t *testing.T) {
+			h := &fake{barrier: barrier}
+			if err := playWith(t, "open a\na> ping {nonce: n}\na< pong re any\na quiet\na! ack\na> ping\na< pong re any", h); err != nil {
+				t.Errorf("barrier %d: %v", barrier, err)
+			}
+			if err := playWith(t, "open a\na> subscribe\na quiet", h); err == nil || !strings.Contains(err.Error(), "got subscribe.accepted") {
+				t.Errorf("barrier %d: error = %v, want the frame that came", barrier, err)
+			}
+		})
+	}
+}
+
+func TestDecodeLoosely(t *testing.T) {
+	env, err := DecodeLoosely([]byte(`{"type":"pong","id":5,"event_seq":"x","correlation_id":"msg_1","payload":null}`))
+	if err != nil || env.Type != arcp.Pong || env.ID != "" || env.EventSeq != 0 || env.CorrelationID != "msg_1" || string(env.Payload) != "{}" {
+		t.Errorf("DecodeLoosely = %+v, %v", env, err)
+	}
+	for _, frame := range []string{`[]`, `{`, `{"type":5}`, `{}`} {
+		if _, err := DecodeLoosely([]byte(frame)); err == nil {
+			t.Errorf("DecodeLoosely(%s): error = nil", frame)
+		}
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"want 1 == 1":                       "t.txt:1: want stands outside of a check",
@@ -259,6 +355,10 @@ func TestParseErrors(t *testing.T) {
 		"== x: y\nlet a = \"${b\"":          "t.txt:2: ${ is not closed",
 		"== x: y\nlet a = 1 2":              "t.txt:2: unexpected \"2\"",
 		"== x: y\na dance":                  "t.txt:2: dance is no step",
+		"== x: y\nhouse let a = 1":          "t.txt:2: house stands before",
+		"== x: y\nhouse a> ping":            "t.txt:2: house stands before",
+		"== x: y\nhouse open a":             "t.txt:2: house stands before",
+		"== x: y\nhouse":                    "t.txt:2: house has no block",
 		"== x: y\na follow":                 "t.txt:2: follow has 0 arguments, want 1 to 1",
 		"== x: y\na> ping {} {} {}":         "t.txt:2: want a type, a payload",
 		"== x: y\nlet a = [1 2]":            "t.txt:2: want ]",

@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 					return nil
 				}
 			}
-			report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: 4, Timeout: 5 * time.Minute})
+			report, err := conformance.Run(t.Context(), tg, conformance.Options{Levels: conformance.Levels, Parallel: 4, Timeout: 5 * time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,7 +172,7 @@ func checkDraft(t *testing.T, lib strict.Library) {
 			restarts[c.ID] = slices.Contains(c.Needs, conformance.NeedRestart)
 		}
 	}
-	report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: parallelChecks, Timeout: 5 * time.Minute})
+	report, err := conformance.Run(t.Context(), tg, conformance.Options{Levels: conformance.Levels, Parallel: parallelChecks, Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

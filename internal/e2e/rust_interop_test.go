@@ -200,7 +200,7 @@ func rustFrames(t *testing.T) *received {
 		conn, err := transport.Dial(ctx, p.url, transport.DialOptions{})
 		return &rustConn{Conn: conn, all: all, asked: map[arcp.Type]bool{}}, err
 	}
-	report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: 8, Timeout: time.Minute})
+	report, err := conformance.Run(t.Context(), tg, conformance.Options{Levels: conformance.Levels, Parallel: 8, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft/strict"
+	"github.com/arcpd/arcpd/conformance"
+)
+
+// conformanceRun holds the flags of `arcp conformance run`.
+type conformanceRun struct {
+	filter     checkFilter
+	since      string
+	opts       conformance.Options
+	target     conformance.Target
+	frameLimit int64
+	jwt        conformance.JWT
+	jwtKey     string
+	reports    conformanceReports
+	policy     failurePolicy
+	library    string
+	subject    conformanceSubject
+}
+
+func newConformanceRun(a *app) *cobra.Command {
+	var r conformanceRun
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the conformance checks against a runtime with the demo tools",
+		Long: "Plays the conformance checks against the runtime at --url, which should have the\n" +
+			"demo tools and, for the groups exec and mcp, those that `arcp conformance sources`\n" +
+			"prints. docs/conformance.md explains how to read the report.\n\n" +
+			"Exit code 1 if a check of the level must fails. --fail-on names a weaker level, and\n" +
+			"--strict counts every check. With --baseline only failures that an earlier report does\n" +
+			"not have count.\n\n" +
+			"With --dialect draft the checks play a client library of the draft dialect, and judge every\n" +
+			"frame of the runtime as that library decodes it.\n\n" +
+			"Groups: " + strings.Join(conformance.Groups(arcp.DialectRFC), ", ") +
+			"\n\nGroups of the draft dialect: " + strings.Join(conformance.Groups(arcp.DialectDraft), ", "),
+		Example: "  arcp conformance run --report html=report.html --report json=report.json\n" +
+			"  arcp conformance run --since report.json --fail-fast\n" +
+			"  arcp conformance run --baseline report.json",
+		Args: noArgs,
+	}
+	t := addTargetWith(cmd, addDocumentOutput(cmd))
+	r.subject.add(cmd)
+	r.filter.addTo(cmd, "must, should, may")
+	r.reports.addTo(cmd.Flags())
+	r.policy.addTo(cmd)
+	r.addTo(cmd.Flags())
+	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
+		if err := r.subject.resolve(a, t); err != nil {
+			return err
+		}
+		switch r.target.Dialect = t.spoken(); {
+		case t.dialect == autoDialect:
+			return usagef("the checks speak one dialect: use --dialect rfc or --dialect draft")
+		case r.target.Dialect == arcp.DialectDraft && r.library == "":
+			r.library = string(strict.TypeScript)
+		case r.target.Dialect != arcp.DialectDraft && r.library != "":
+			return usagef("--library is for --dialect draft")
+		}
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		return r.run(ctx, a, t)
+	})
+	return cmd
+}
+
+// addTo adds the flags of the target and of the run.
+func (r *conformanceRun) addTo(f *pflag.FlagSet) {
+	f.StringSliceVar(&r.filter.ids, "check", nil, "only these checks, of any level unless --level is given")
+	f.StringVar(&r.since, "since", "", "only checks that failed or were skipped in this JSON report")
+	f.StringVar(&r.library, "library", "",
+		"library that the checks of the draft dialect play: "+strings.Join(libraries(), ", ")+" (default typescript)")
+	f.StringVar(&r.target.Principal, "principal", "", "principal of the token, if known")
+	f.StringVar(&r.target.OtherToken, "other-token", "", "bearer token of another principal; checks that need one are skipped without")
+	f.StringVar(&r.target.ObserverToken, "observer-token", "",
+		"bearer token of a principal with the role observer that sees the one of --token and not the one of --other-token; checks that need one are skipped without")
+	f.StringVar(&r.jwtKey, "jwt-key", "", "file with the key of an issuer that the runtime knows: a secret, or a private key in PEM")
+	f.StringVar(&r.jwt.Issuer, "jwt-issuer", "", "that issuer")
+	f.StringVar(&r.jwt.Audience, "jwt-audience", "", "whom its tokens are for (default arcp)")
+	f.StringVar(&r.jwt.Subject, "jwt-subject", "", "whom its tokens are about, a principal (default that of --principal)")
+	f.Int64Var(&r.frameLimit, "frame-limit", conformance.DefaultFrameLimit, "largest frame the runtime takes, in bytes; -1 is not known")
+	f.IntVar(&r.target.AckWindow, "ack-window", 0,
+		"unacknowledged events after which the runtime holds events back, if known; checks that need it are skipped without")
+	f.IntVar(&r.opts.Parallel, "parallel", conformance.DefaultParallel, "checks at the same time")
+	f.DurationVar(&r.opts.Timeout, "timeout", conformance.DefaultTimeout, "how long a check may take")
+	f.Uint64Var(&r.opts.Seed, "seed", 0, "run the checks in an order that this number selects; 0 is the order in which they are listed")
+}
+
+func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
+	r.target.URL, r.target.TLS, r.target.Token, r.target.FrameLimit = t.url, t.tls, t.token, r.frameLimit
+	for _, step := range []func() error{r.choose, r.signs, r.reports.parse,
+		func() error { return r.policy.read(r.target.Dialect) }} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if r.since != "" && len(r.opts.IDs) == 0 {
+		_, err := fmt.Fprintf(a.stderr, "every chosen check passed in %s\n", r.since)
+		return err
+	}
+	stop, err := r.subject.start(ctx, &r.target)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	r.opts.StopAfter = r.policy.stopAfter()
+	done := r.watch(a)
+	report, err := conformance.Run(ctx, r.target, r.opts)
+	done()
+	if err != nil {
+		return runProblem(t.url, err)
+	}
+	r.policy.compare(&report)
+	if err := r.reports.write(a, &report); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return r.policy.exit(a, &report)
+}
+
+// runProblem returns the error of a run in which no check ran.
+func runProblem(url string, err error) error {
+	if errors.Is(err, conformance.ErrNoChecks) {
+		return errNoChecks
+	}
+	if problem := tlsProblem(url, err); problem != nil {
+		return &exitError{exitUnreachable, problem}
+	}
+	return &exitError{exitUnreachable, err}
+}
+
+var errNoChecks = usagef("no check is chosen; `arcp conformance list` lists the checks, and --level all chooses every level")
+
+// libraries returns the names of the libraries that the checks can play.
+func libraries() (names []string) {
+	for _, l := range strict.Libraries {
+		names = append(names, string(l))
+	}
+	return names
+}
+
+// choose sets the options that select checks, and refuses words that select nothing.
+func (r *conformanceRun) choose() error {
+	var levels []conformance.Level
+	if len(r.filter.ids) > 0 && len(r.filter.levels) == 0 {
+		levels = conformance.Levels // a named check runs whatever its level is
+	}
+	chosen, err := r.filter.options(conformance.Groups(r.target.Dialect), levels)
+	if err != nil {
+		return err
+	}
+	if r.library != "" {
+		if err := oneOf("library", r.library, libraries()...); err != nil {
+			return &exitError{exitUsage, err}
+		}
+		r.target.Library = strict.Library(r.library)
+	}
+	o := &r.opts
+	o.Groups, o.IDs, o.Levels, o.Sections = chosen.Groups, chosen.IDs, chosen.Levels, chosen.Sections
+	return r.chooseSince()
+}
+
+// chooseSince restricts the checks to those that did not pass in the report of --since.
+func (r *conformanceRun) chooseSince() error {
+	if r.since == "" {
+		return nil
+	}
+	before, err := readReport("since", r.since, r.target.Dialect)
+	if err != nil {
+		return err
+	}
+	chosen := r.opts.Selected(r.target.Dialect)
+	if len(chosen) == 0 {
+		return errNoChecks
+	}
+	r.opts.IDs = nil
+	repeated := map[string]bool{} // ids of the checks to run again
+	statuses := conformance.NewBaseline(before)
+	for _, res := range before.Results {
+		if statuses[res.ID] != conformance.Passed {
+			repeated[res.ID], repeated[res.During] = true, true
+		}
+	}
+	for _, c := range chosen {
+		if repeated[c.ID] {
+			r.opts.IDs = append(r.opts.IDs, c.ID)
+		}
+	}
+	return nil
+}
+
+// readReport reads the JSON report that a flag names. Its checks must be of the dialect.
+func readReport(flag, path string, d arcp.Dialect) (*conformance.Report, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usagef("--%s %s: %w", flag, path, cause(err))
+	}
+	defer f.Close() // it was only read
+	report, err := conformance.ReadJSON(f)
+	if err != nil {
+		return nil, usagef("--%s %s: %w; `arcp conformance run --report json=FILE` writes one", flag, path, err)
+	}
+	if other := report.Results[0].Dialect; other != d {
+		return nil, usagef("--%s %s: the report is about the dialect %s, and this run about %s", flag, path, other, d)
+	}
+	return report, nil
+}
+
+// signs reads the key that the checks sign tokens with.
+func (r *conformanceRun) signs() error {
+	switch {
+	case r.jwtKey == "" && r.jwt != (conformance.JWT{}):
+		return usagef("--jwt-key is missing: the checks sign tokens themselves")
+	case r.jwtKey == "":
+		return nil
+	case r.jwt.Issuer == "":
+		return usagef("--jwt-issuer is missing: name the issuer that the runtime knows the key of")
+	case r.jwt.Subject == "" && r.target.Principal == "":
+		return usagef("--jwt-subject is missing: name the principal that the tokens are about")
+	}
+	data, err := os.ReadFile(r.jwtKey)
+	if err != nil {
+		return failf("read --jwt-key: %w", err)
+	}
+	if r.jwt.Key, err = conformance.ParseSigningKey(data); err != nil {
+		return usagef("--jwt-key %s: %w", r.jwtKey, err)
+	}
+	r.target.JWT = &r.jwt
+	return nil
+}
+
+// watch shows on a terminal how many checks have ended, and the group of the last one.
+func (r *conformanceRun) watch(a *app) (done func()) {
+	if a.json || !redraws(a.stderr) {
+		return func() {}
+	}
+	total, counts := len(r.opts.Selected(r.target.Dialect)), map[conformance.Status]int{}
+	r.opts.OnResult = func(res conformance.Result) {
+		counts[res.Status]++
+		fmt.Fprintf(a.stderr, "\r\x1b[K%s", runProgress(counts, total, res.Group))
+	}
+	return func() { fmt.Fprint(a.stderr, "\r\x1b[K") }
+}
+
+// runProgress returns for example "12 passed, 1 failed, 3 skipped of 595: jobs".
+func runProgress(counts map[conformance.Status]int, total int, group string) string {
+	return fmt.Sprintf("%d passed, %d failed, %d skipped of %d: %s",
+		counts[conformance.Passed], counts[conformance.Failed], counts[conformance.Skipped], total, group)
+}

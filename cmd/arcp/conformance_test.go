@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance"
+)
+
+func TestConformanceList(t *testing.T) {
+	all := strings.Fields(cli(t, "conformance", "list", "-o", "name").stdout)
+	if len(all) < 500 {
+		t.Errorf("conformance list prints %d checks, want all of both dialects", len(all))
+	}
+	for id := range strings.FieldsSeq(cli(t, "conformance", "list", "--dialect", "draft", "-o", "name").stdout) {
+		if !strings.HasPrefix(id, "draft.") {
+			t.Errorf("--dialect draft lists %s", id)
+		}
+	}
+	var list []checkView
+	o := cli(t, "conformance", "list", "--group", "cancel", "--level", "must", "--section", "RFC §10.4", "--dialect", "rfc", "-o", "json")
+	if err := json.Unmarshal([]byte(o.stdout), &list); err != nil {
+		t.Fatalf("%v: %s", err, o.stderr)
+	}
+	if len(list) == 0 {
+		t.Error("no check of the group cancel is listed")
+	}
+	for _, c := range list {
+		if c.Group != "cancel" || c.Level != "must" || c.Section != "RFC §10.4" || c.Title == "" {
+			t.Errorf("%+v was not selected", c)
+		}
+	}
+	wantOutcome(t, "text", cli(t, "conformance", "list", "--group", "cancel"), exitOK, "cancel.running", "")
+	wantOutcome(t, "nothing", cli(t, "conformance", "list", "--section", "RFC §999", "-o", "json"), exitOK, "[]", "")
+	wantOutcome(t, "bad dialect", cli(t, "conformance", "list", "--dialect", "auto"), exitUsage, "", `--dialect: "auto" is not one of rfc, draft`)
+	wantOutcome(t, "bad level", cli(t, "conformance", "list", "--level", "runtime"), exitUsage, "", `--level: "runtime" is not one of must, should, may, house, all`)
+	wantOutcome(t, "bad group", cli(t, "conformance", "list", "--group", "x"), exitUsage, "", `--group: "x" is not one of`)
+}
+
+func TestConformanceShow(t *testing.T) {
+	o := cli(t, "conformance", "show", "cancel.running")
+	for _, want := range []string{"section  RFC §10.4", "needs    tool:demo.sleep", "== running: ", "R072  RFC §10.4 (MUST)", "def c sleeping options", "# scripts/cancel.txt, line "} {
+		if !strings.Contains(o.stdout, want) {
+			t.Errorf("conformance show prints\n%s, want %q in it", o.stdout, want)
+		}
+	}
+	wantOutcome(t, "Go", cli(t, "conformance", "show", "takeover.race"), exitOK, "The check is in Go: the function takeoverRace", "")
+	wantOutcome(t, "frames", cli(t, "conformance", "show", "frames.envelope"), exitOK, "a rule of every frame", "")
+	wantOutcome(t, "JSON", cli(t, "conformance", "show", "cancel.running", "-o", "json"), exitOK, `"script":"== running: `, "")
+	wantOutcome(t, "unknown", cli(t, "conformance", "show", "cancel.x"), exitUsage, "", "`arcp conformance list` lists the checks")
+}
+
+// A failed check makes the exit code 1 if its level is strong enough and the baseline does not have it.
+func TestFailurePolicy(t *testing.T) {
+	result := func(id string, l conformance.Level) conformance.Result {
+		return conformance.Result{ID: id, Level: l, Status: conformance.Failed}
+	}
+	baseline := conformance.Baseline{"known": conformance.Failed, "passed": conformance.Passed}
+	for _, c := range []struct {
+		policy failurePolicy
+		res    conformance.Result
+		want   bool
+	}{
+		{failurePolicy{failOn: "must"}, result("x", conformance.Must), true},
+		{failurePolicy{failOn: "must"}, result("x", conformance.Should), false},
+		{failurePolicy{failOn: "should"}, result("x", conformance.Should), true},
+		{failurePolicy{failOn: "should"}, result("x", conformance.May), false},
+		{failurePolicy{failOn: "must", strict: true}, result("x", conformance.House), true},
+		{failurePolicy{failOn: "must"}, conformance.Result{ID: "x", Level: conformance.Must, Status: conformance.Skipped}, false},
+		{failurePolicy{failOn: "must", baseline: baseline}, result("known", conformance.Must), false},
+		{failurePolicy{failOn: "must", baseline: baseline}, result("passed", conformance.Must), true},
+		{failurePolicy{failOn: "must", baseline: baseline}, result("new", conformance.Must), true},
+		{failurePolicy{failOn: "must", baseline: baseline}, result("passed", conformance.Should), false},
+	} {
+		if err := c.policy.read(arcp.DialectRFC); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		a := &app{stdout: &out}
+		err := c.policy.exit(a, &conformance.Report{Results: []conformance.Result{c.res}})
+		if got := c.policy.counts(&c.res); got != c.want || (exitCode(err) == exitFailed) != c.want {
+			t.Errorf("%+v: %s of the level %s counts: %v, exit code %d, want %v", c.policy, c.res.ID, c.res.Level, got, exitCode(err), c.want)
+		}
+		if said := strings.Contains(out.String(), "exit code 0: "); said == c.want && c.res.Status == conformance.Failed {
+			t.Errorf("%+v: %s: the output is %q", c.policy, c.res.ID, out.String())
+		}
+		c.policy.failFast = true
+		if got := c.policy.stopAfter()(c.res); got != c.want {
+			t.Errorf("%+v: --fail-fast ends the run after %s: %v, want %v", c.policy, c.res.ID, got, c.want)
+		}
+	}
+	if (&failurePolicy{}).stopAfter() != nil {
+		t.Error("without --fail-fast a check ends the run")
+	}
+}
+
+func TestRunProgress(t *testing.T) {
+	got := runProgress(map[conformance.Status]int{conformance.Passed: 12, conformance.Failed: 1}, 595, "jobs")
+	if want := "12 passed, 1 failed, 0 skipped of 595: jobs"; got != want {
+		t.Errorf("runProgress = %q, want %q", got, want)
+	}
+}
+
+func TestConformanceFlagsAreChecked(t *testing.T) {
+	dir := t.TempDir()
+	odd := write(t, filepath.Join(dir, "odd.json"), "{}")
+	draft := write(t, filepath.Join(dir, "draft.json"), `{"results":[{"id":"draft.a.b","status":"passed","dialect":"draft"}]}`)
+	for _, c := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"level", `--level: "runtime" is not one of must, should, may, house, all`, []string{"--level", "runtime"}},
+		{"check", `--check: there is no check "x.y"`, []string{"--check", "x.y"}},
+		{"fail-on", `--fail-on: "all" is not one of must`, []string{"--fail-on", "all"}},
+		{"strict", "if any flags in the group [fail-on strict] are set", []string{"--strict", "--fail-on", "may"}},
+		{"report without a file", "--report html: give FORMAT=FILE, for example html=report.html", []string{"--report", "html"}},
+		{"report with an empty file", "--report html=: give FORMAT=FILE", []string{"--report", "html="}},
+		{"format", `--report: "pdf" is not one of json, junit, markdown, html, sarif, badge`, []string{"--report", "pdf=x"}},
+		{"directory", "does not exist", []string{"--report", "json=" + filepath.Join(dir, "no", "x.json")}},
+		{"same file", "two reports have the same file", []string{"--report", "json=" + dir + "/x", "--report", "html=" + dir + "/./x"}},
+		{"since", "--since /nonexistent: no such file", []string{"--since", "/nonexistent"}},
+		{"baseline", "--baseline " + odd + ": not a JSON report", []string{"--baseline", odd}},
+		{"dialect of the baseline", "the report is about the dialect draft, and this run about rfc", []string{"--baseline", draft}},
+		{"section", "no check is chosen", []string{"--section", "RFC §999", "--since", draft, "--dialect", "draft"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"conformance", "run", "--url", "ws://127.0.0.1:1/arcp", "--token", "t"}, c.args...)
+			wantRefusal(t, cli(t, args...), exitUsage, c.want)
+		})
+	}
+}
+
+// One run writes every report. A later run compares with it, or repeats what did not pass.
+func TestConformanceReports(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server: left out with -short")
+	}
+	t.Parallel()
+	p := demoServer(t)
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	run := func(args ...string) outcome {
+		return p.cli(append([]string{"conformance", "run"}, args...)...)
+	}
+	wrong := func(args ...string) outcome {
+		return cli(t, append([]string{"conformance", "run", "--url", p.url, "--token", "wrong-token-0123456789", "--timeout", "2s"}, args...)...)
+	}
+	args := []string{"--check", "handshake.accepted,observers.submit", "--seed", "7"}
+	for format, name := range map[string]string{"json": "passed.json", "junit": "r.xml", "markdown": "r.md", "html": "r.html", "sarif": "r.sarif", "badge": "r.svg"} {
+		args = append(args, "--report", format+"="+file(name))
+	}
+	wantOutcome(t, "reports", run(args...), exitOK, "order of the checks: seed 7", "")
+	for _, name := range []string{"passed.json", "r.xml", "r.md", "r.html", "r.sarif", "r.svg"} {
+		if text, err := os.ReadFile(file(name)); err != nil || len(text) < 100 {
+			t.Errorf("%s has %d bytes, %v", name, len(text), err)
+		}
+	}
+	// The server refuses the token: the check fails.
+	o := wrong("--check", "handshake.accepted", "--baseline", file("passed.json"), "--report", "json="+file("failed.json"))
+	wantOutcome(t, "a regression", o, exitFailed, "regression  handshake.accepted", "")
+	wantOutcome(t, "a known failure", wrong("--check", "handshake.accepted", "--baseline", file("failed.json")), exitOK, "1 known failures", "")
+	wantOutcome(t, "mended", run("--check", "handshake.accepted", "--baseline", file("failed.json")), exitOK, "mended      handshake.accepted", "")
+	wantOutcome(t, "since", run("--since", file("failed.json")), exitOK, "1 passed, 0 failed, 0 skipped", "")
+	wantOutcome(t, "since with what was skipped", run("--level", "all", "--since", file("passed.json")), exitOK, "0 passed, 0 failed, 1 skipped", "")
+	wantOutcome(t, "since with nothing", run("--check", "handshake.accepted", "--since", file("passed.json")), exitOK, "", "every chosen check passed in")
+	for _, path := range []string{"failed.json"} {
+		if text, err := os.ReadFile(file(path)); err != nil || strings.Contains(string(text), "wrong-token") {
+			t.Errorf("%s shows the token, %v", path, err)
+		}
+	}
+	wantOutcome(t, "fail fast", wrong("--group", "handshake", "--level", "must", "--fail-fast", "--parallel", "1"), exitFailed, "the run ended before this check", "")
+}

@@ -1,0 +1,239 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
+)
+
+// probe opens a session with all features, observes the habits of the server, and looks for each
+// tool that the checks need. No rule of frames is judged during the probe.
+func probe(t *checkRun, checks []Check, s *server) {
+	if t.target.Dialect == arcp.DialectDraft {
+		probeDraft(t, s)
+		return
+	}
+	s.tools = map[string]bool{}
+	c := t.Dial()
+	c.v.lenient = true
+	s.accepted = c.openAny(s)
+	c.probePing(s)
+	for _, name := range neededTools(checks) {
+		if c.gone {
+			c = t.Dial()
+			c.v.lenient = true
+			c.Open()
+		}
+		s.tools[name] = c.hasTool(name)
+		s.numbered = s.numbered || c.numbers
+	}
+	s.saw("events have an event_seq", s.numbered)
+	c.Drop()
+}
+
+// neededTools returns the tools that the checks need.
+func neededTools(checks []Check) (names []string) {
+	for _, check := range checks {
+		for _, need := range check.Needs {
+			if name, ok := strings.CutPrefix(need, toolPrefix); ok && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// saw adds a habit.
+func (s *server) saw(habit string, seen bool) {
+	answer := "no"
+	if seen {
+		answer = "yes"
+	}
+	s.habits = append(s.habits, habit+": "+answer)
+}
+
+// openAny opens a session, with a challenge if the server sends one.
+func (c *checkConn) openAny(s *server) arcp.SessionAcceptedPayload {
+	const rule = "session.open with a valid token is accepted"
+	open := c.t.openPayload()
+	open.Capabilities = offerEverything()
+	id := c.Send(arcp.SessionOpen, open)
+	f := c.next(rule)
+	s.saw("session.open brings a session.challenge", f.Type == arcp.SessionChallenge)
+	if f.Type == arcp.SessionChallenge {
+		answer := map[string]any{"auth": open.Auth, "response": proof(open.Auth.Token, f.text("challenge"))}
+		c.Send(arcp.SessionAuthenticate, answer, func(env *arcp.Envelope) { env.SessionID = f.SessionID })
+		f = c.next(rule)
+	}
+	if f.Type != arcp.SessionAccepted {
+		c.t.Failf("%s: got %s", rule, f)
+	}
+	s.saw("session.accepted has the correlation_id of session.open", f.CorrelationID == id)
+	accepted := f.accepted()
+	s.saw("session.accepted has a resume_token", accepted.ResumeToken != "")
+	return accepted
+}
+
+// probeWait bounds the wait for an answer that a server need not send.
+const probeWait = 3 * time.Second
+
+// answerOf returns the next frame of a type, or a nack, within probeWait; nil if there is none.
+func (c *checkConn) answerOf(typ arcp.Type) *received {
+	for {
+		f := c.soon()
+		switch {
+		case f == nil || f.Type == typ:
+			return f
+		case f.Type == arcp.Nack:
+			return nil
+		}
+	}
+}
+
+// probePing chooses the barrier: the strongest one that the server lets a client observe.
+func (c *checkConn) probePing(s *server) {
+	id, nonce := c.Ping()
+	f := c.answerOf(arcp.Pong)
+	s.saw("a ping is answered by pong", f != nil)
+	if f != nil {
+		s.saw("a pong has the correlation_id of its ping", f.CorrelationID == id)
+		s.saw("a pong repeats the nonce", f.text("nonce") == nonce)
+	}
+	switch {
+	case f == nil:
+		s.barrier = script.ByTime
+		s.habits = append(s.habits, "the checks know that nothing comes by waiting "+s.wait().String())
+	case f.CorrelationID == id:
+		s.barrier = script.ByCorrelation
+	case f.text("nonce") == nonce:
+		s.barrier = script.ByNonce
+	default:
+		s.barrier = script.ByOrder
+	}
+	if c.gone {
+		return
+	}
+	c.Send(arcp.SessionPing, arcp.SessionPingPayload{Nonce: nonce, SentAt: time.Now().UTC()})
+	s.saw("session.ping is answered by session.pong", c.answerOf(arcp.SessionPong) != nil)
+}
+
+// survives reports whether a session goes on after a frame.
+func survives(t *checkRun, s *server, frame string) bool {
+	c := t.Dial()
+	c.v.lenient = true
+	defer c.Drop()
+	c.Send(arcp.SessionOpen, t.openPayload())
+	if c.answerOf(arcp.SessionAccepted) == nil {
+		return false
+	}
+	c.write([]byte(frame))
+	if s.barrier == script.ByTime {
+		_, err := c.readSoon(s.wait())
+		return err == nil
+	}
+	c.Ping()
+	return c.answerAfterNack(arcp.Pong) != nil
+}
+
+// answerAfterNack is answerOf for a type that may come after the nack of an earlier frame.
+func (c *checkConn) answerAfterNack(typ arcp.Type) *received {
+	if f := c.answerOf(typ); f != nil || c.gone {
+		return f
+	}
+	return c.answerOf(typ)
+}
+
+// probeSurvival observes whether a session survives frames that the server does not understand.
+func probeSurvival(t *checkRun, s *server) {
+	if t.target.Dialect == arcp.DialectDraft {
+		return
+	}
+	unknown := arcp.Envelope{ARCP: arcp.Version, ID: arcp.NewMessageID(), Type: "job.conformance_probe", Timestamp: time.Now(), Payload: arcp.Raw(`{}`)}
+	s.saw("a session survives an unknown type", survives(t, s, string(unknown.Append(nil))))
+	s.saw("a session survives a frame that is no JSON", survives(t, s, "{"))
+}
+
+// probe observes the server once. A server that accepts no session has no capabilities and tools:
+// checks with needs are skipped, and the others run.
+func (r *runner) probe(ctx context.Context, checks []Check) *server {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout())
+	defer cancel()
+	s := &server{quiet: r.opts.Quiet}
+	t := newCheckRun(ctx, r.target, s)
+	t.levels = nil
+	t.execute(func(_ context.Context, t *checkRun) { probe(t, checks, s) })
+	if t.failure != "" {
+		s.err = "the server refuses session.open: " + t.failure
+		return s
+	}
+	survival := newCheckRun(ctx, r.target, s)
+	survival.levels = nil
+	survival.execute(func(_ context.Context, t *checkRun) { probeSurvival(t, s) })
+	return s
+}
+
+// hasTool reports whether the tool exists. It submits the tool with an argument that most tools
+// refuse. Any outcome except "no such tool" proves that the tool exists. A server may accept the
+// job before it looks for the tool; only an existing tool can be cancelled.
+func (c *checkConn) hasTool(name string) bool {
+	id := c.Send(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(`{"conformance_probe":true}`)})
+	var cancel arcp.MessageID
+	for {
+		f := c.soon()
+		switch {
+		case f == nil:
+			return false
+		case f.CorrelationID == id && f.Type == arcp.JobAccepted:
+			cancel = c.Send(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(f.JobID)})
+		case f.CorrelationID == id && (f.Type == arcp.JobFailed || f.Type == arcp.Nack || f.Type == arcp.ToolError):
+			return !slices.Contains(noTool, f.errorCode())
+		case f.CorrelationID == id && f.Type.Terminal(), cancel != "" && f.CorrelationID == cancel && f.Type == arcp.CancelAccepted:
+			return true
+		}
+	}
+}
+
+// noTool are the codes of a submit whose tool does not exist.
+var noTool = []arcp.Code{arcp.CodeAgentNotAvailable, arcp.CodeNotFound, arcp.CodeUnimplemented}
+
+// errorCode returns the specific code of an error.
+func (r *received) errorCode() arcp.Code {
+	var p struct {
+		Code    arcp.Code `json:"code"`
+		Details arcp.Raw  `json:"details"`
+	}
+	_ = arcp.Unmarshal(r.Payload, &p) // an error without a code has the code ""
+	code, _ := arcp.SpecificCode(p.Code, p.Details)
+	return code
+}
+
+// soon returns the next frame that comes within probeWait; nil if none comes. It answers
+// session.ping.
+func (c *checkConn) soon() *received {
+	for end := time.Now().Add(probeWait); ; {
+		text, err := c.readSoon(time.Until(end))
+		if err != nil || text == nil {
+			return nil
+		}
+		f := c.validate(text)
+		if f != nil && f.Type != arcp.SessionPing {
+			return f
+		}
+		if f != nil {
+			c.pong(f)
+		}
+	}
+}
+
+// offerEverything returns every feature except anonymous, which changes the identity of the client.
+func offerEverything() arcp.Capabilities {
+	caps := arcp.Capabilities{Flags: map[arcp.Feature]bool{}}
+	for _, f := range arcp.Features {
+		caps.Flags[f] = f != arcp.FeatureAnonymous
+	}
+	return caps
+}

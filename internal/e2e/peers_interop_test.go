@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/conformance"
+	"github.com/arcpd/arcpd/conformance/interop"
+)
+
+var updatePeers = flag.Bool("update", false, "rewrite the results of peers")
+
+// peer is a published server of another project.
+type peer struct {
+	name    string
+	flags   []string // of `arcp conformance run`
+	tools   []string // names of the demo tools that the server has
+	path    string   // of its URL
+	command func(t *testing.T) []string
+}
+
+// peers have the results of their checks in testdata/peers. Each finding was compared with the words of the
+// protocol.
+var peers = []peer{
+	{
+		name: "rust", flags: []string{"--dialect", "rfc"}, path: "/",
+		tools:   []string{"echo", "sleep", "stubborn"},
+		command: func(t *testing.T) []string { return []string{interop.RustServer(t)} },
+	},
+	{
+		name: "python", flags: []string{"--dialect", "draft", "--library", "python"}, path: "/arcp",
+		tools: []string{"echo", "sleep", "stubborn", "emit", "progress", "fail", "access"},
+		command: func(t *testing.T) []string {
+			programs := interop.Python(t, interop.PythonNewest)
+			return []string{programs.Interpreter, programs.Server}
+		},
+	},
+}
+
+// Tokens of the principals that the peers know.
+const (
+	peerToken  = "alice-token-0123456789"
+	otherToken = "bob-token-0123456789"
+)
+
+// mapping writes the mapping file of the peer, which listens at address. With an empty address the file has no command
+// and no URL.
+func (p *peer) mapping(t *testing.T, address string) (file string) {
+	t.Helper()
+	tools := map[string]string{}
+	for _, name := range p.tools {
+		tools["demo."+name] = name
+	}
+	content := map[string]any{
+		"tools": tools, "principal": "alice",
+		"token": map[string]string{"env": "PEER_TOKEN"}, "other_token": map[string]string{"env": "PEER_OTHER_TOKEN"},
+	}
+	if address != "" {
+		content["url"] = "ws://" + address + p.path
+		content["start"] = append(p.command(t), "ws", address, peerToken+"=alice", otherToken+"=bob")
+	}
+	text, err := json.Marshal(content) // JSON is YAML
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "mapping.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// peerReport is the part of a report that is compared.
+type peerReport struct {
+	Results []struct {
+		ID     string             `json:"id"`
+		Status conformance.Status `json:"status"`
+		Reason string             `json:"reason"`
+	} `json:"results"`
+}
+
+// count returns the number of results with the status.
+func (r *peerReport) count(s conformance.Status) (n int) {
+	for i := range r.Results {
+		if r.Results[i].Status == s {
+			n++
+		}
+	}
+	return n
+}
+
+// check runs the checks of the levels must and should, and returns the report.
+func (p *peer) check(t *testing.T, args ...string) *peerReport {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // of two minutes
+	defer cancel()
+	args = slices.Concat([]string{"conformance", "run", "--level", "must,should", "-o", "json", "--parallel", "8", "--timeout", "20s"}, p.flags, args)
+	cmd := exec.CommandContext(ctx, binary(t), args...)
+	cmd.Env = append(os.Environ(), "PEER_TOKEN="+peerToken, "PEER_OTHER_TOKEN="+otherToken)
+	cmd.Stderr = captureStderr(t)
+	out, err := cmd.Output()
+	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
+		t.Fatal(err)
+	}
+	var report peerReport
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatalf("the report: %v\n%.2000s", err, out)
+	}
+	return &report
+}
+
+// TestPeersInterop checks the published servers. Each result is the one of the list in testdata/peers: -update writes the
+// lists, and each change is compared with the words of the protocol.
+func TestPeersInterop(t *testing.T) {
+	for _, p := range peers {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			report := p.check(t, "--mapping", p.mapping(t, freeAddr(t)))
+			file := filepath.Join("internal", "e2e", "testdata", "peers", p.name+".txt")
+			if *updatePeers {
+				if err := os.WriteFile(file, []byte(peerLines(report)), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			comparePeer(t, string(want), peerLines(report))
+			if judged := report.count(conformance.Passed) + report.count(conformance.Failed); judged == 0 || report.count(conformance.Passed) == 0 {
+				t.Errorf("%d of %d checks are judged", judged, len(report.Results))
+			}
+		})
+	}
+}
+
+// TestPeersStdioInterop checks the handshake of the published servers on standard input and output.
+func TestPeersStdioInterop(t *testing.T) {
+	for _, p := range peers {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			words := append(p.command(t), "stdio", peerToken+"=alice")
+			group := map[string]string{"rust": "handshake", "python": "hello"}[p.name]
+			report := p.check(t, "--mapping", p.mapping(t, ""), "--exec", "'"+strings.Join(words, "' '")+"'", "--group", group)
+			if report.count(conformance.Passed) == 0 {
+				t.Errorf("no check passes:\n%s", peerLines(report))
+			}
+		})
+	}
+}
+
+// changing matches the parts of a reason that differ from run to run.
+var changing = regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}|\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)|\b[0-9a-f]{32}\b|127\.\d+\.\d+\.\d+:\d+|in \d+ of \d+ frames`)
+
+// peerLines writes a line for each result: the status, the check and the first line of the reason.
+func peerLines(report *peerReport) string {
+	var b strings.Builder
+	for i := range report.Results {
+		r := &report.Results[i]
+		reason, _, _ := strings.Cut(changing.ReplaceAllString(r.Reason, "…"), "\n")
+		const most = 300
+		if len(reason) > most {
+			reason = strings.ToValidUTF8(reason[:most], "") + "…"
+		}
+		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%-7s %s  %s", r.Status, r.ID, reason)))
+	}
+	return b.String()
+}
+
+// comparePeer compares the status of each check. Reasons may depend on the order of frames of several jobs.
+func comparePeer(t *testing.T, want, got string) {
+	t.Helper()
+	results := func(text string) map[string]string {
+		found := map[string]string{}
+		for line := range strings.Lines(text) {
+			if words := strings.Fields(line); len(words) > 1 {
+				found[words[1]] = strings.TrimSpace(line)
+			}
+		}
+		return found
+	}
+	before, now := results(want), results(got)
+	status := func(line string) string { s, _, _ := strings.Cut(line, " "); return s }
+	for id, line := range now {
+		switch {
+		case before[id] == "":
+			t.Errorf("new: %s", line)
+		case status(before[id]) != status(line):
+			t.Errorf("was: %s\nis:  %s", before[id], line)
+		}
+	}
+	for id, line := range before {
+		if now[id] == "" {
+			t.Errorf("is gone: %s", line)
+		}
+	}
+}
