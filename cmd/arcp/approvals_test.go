@@ -62,6 +62,10 @@ func TestApprovalsAreListedAndDecided(t *testing.T) {
 	if err := json.Unmarshal([]byte(pending.stdout), &page); err != nil || len(page.Items) != 1 {
 		t.Fatalf("the pending approvals are %s, want one", pending)
 	}
+	for _, status := range []string{"", "pending"} {
+		o := p.cli("approvals", "ls", "--limit", "1", "-o", "name", "--status", status)
+		wantOutcome(t, "the pending one is the first row", o, exitOK, page.Items[0].ApprovalID+"\n", "")
+	}
 	wantOutcome(t, "approve an awaited approval", p.cli("approvals", "approve", page.Items[0].ApprovalID), exitOK, "", "")
 	if code := waiting.wait(); code != exitOK {
 		t.Errorf("exit code of approvals wait = %d, want %d", code, exitOK)

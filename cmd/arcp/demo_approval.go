@@ -52,7 +52,7 @@ func (d *demonstration) approve(ctx context.Context) (string, error) {
 	if out.Outcome != arcp.OutcomeApproved {
 		return "", fmt.Errorf("the job ended with %s", result.Value)
 	}
-	return fmt.Sprintf("approved by %s, and the job continued", out.Approval.ResolvedBy), nil
+	return fmt.Sprintf("approved by %s", out.Approval.ResolvedBy), nil
 }
 
 // approver opens a session that sends the id of the question to asked and approves after tried is closed.

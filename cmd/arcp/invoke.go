@@ -67,7 +67,7 @@ func newInvoke(a *app) *cobra.Command {
 // addFlags adds the flags of every submit.
 func (in *invocation) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&in.follow, "follow", false, "print every event of the job with its number")
+	f.BoolVarP(&in.follow, "follow", "f", false, "print every event of the job with its number")
 	f.BoolVar(&in.noInput, "no-input", false, "do not ask the questions of the job on the terminal")
 	f.StringVar(&in.lease, "lease", "", "lease of the job, as JSON or `@FILE`; default: all permissions of your principal")
 	f.StringArrayVar(&in.budget, "budget", nil, "budget of the job, for example `USD:5.00`; may be repeated")

@@ -137,7 +137,7 @@ func prepare(c *Config) (*command, error) {
 	}
 	program, err := exec.LookPath(c.Command[0])
 	if err != nil {
-		return nil, fmt.Errorf("exec: %w: name a program that is there, by its path or a name in PATH", err)
+		return nil, fmt.Errorf("%w: name a program that is there, by its path or a name in PATH", err)
 	}
 	env, err := environment(c.Env)
 	if err != nil {
