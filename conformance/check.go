@@ -72,6 +72,7 @@ const (
 	NeedAckWindow  = "ack-window"      // Target.AckWindow is set
 	NeedSidecar    = "sidecar"         // the server offers binary frames in binary_encoding
 	NeedNumbers    = "event-numbers"   // events have an event_seq
+	NeedPong       = "pong"            // a ping is answered by a pong that has its correlation_id
 	NeedResume     = "resume-token"    // session.accepted has a resume_token
 	NeedRestart    = "restart"         // Target.Restart is set; the check runs alone, after all others
 )
@@ -171,7 +172,7 @@ func needOf(word string) string {
 	return capabilityNeed(word)
 }
 
-var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedSidecar, NeedRestart, NeedNumbers, NeedResume}
+var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedSidecar, NeedRestart, NeedNumbers, NeedPong, NeedResume}
 
 // groups are the names of the groups in the order of Checks. The script of a group is
 // scripts/GROUP.txt.

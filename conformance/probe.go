@@ -214,8 +214,8 @@ func (r *received) errorCode() arcp.Code {
 // soon returns the next frame that comes within probeWait; nil if none comes. It answers
 // session.ping.
 func (c *checkConn) soon() *received {
-	for {
-		text, err := c.readSoon(probeWait)
+	for end := time.Now().Add(probeWait); ; {
+		text, err := c.readSoon(time.Until(end))
 		if err != nil || text == nil {
 			return nil
 		}

@@ -163,6 +163,8 @@ func (s *server) missing(tg *Target, need string) string {
 	switch {
 	case need == NeedNumbers:
 		return s.unless(s.numbered, "the server gives events no event_seq")
+	case need == NeedPong:
+		return s.unless(s.barrier == script.ByCorrelation, "the server answers no ping with a pong that has its correlation_id")
 	case need == NeedResume:
 		return s.unless(s.accepted.ResumeToken != "", "the server gives no resume token")
 	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):
