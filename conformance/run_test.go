@@ -25,6 +25,8 @@ func TestCatalogOfChecks(t *testing.T) {
 			t.Errorf("%s: a check has a title, a section, a dialect and a function", c.ID)
 		case !slices.Contains(Levels, c.Level):
 			t.Errorf("%s: level %q", c.ID, c.Level)
+		case strings.HasPrefix(c.Section, "SPEC") && c.Level != House:
+			t.Errorf("%s: a rule of %s is of the level house", c.ID, c.Section)
 		case !slices.Contains(Groups(c.Dialect), c.Group()):
 			t.Errorf("%s: group %q", c.ID, c.Group())
 		}
