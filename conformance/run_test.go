@@ -198,6 +198,22 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// A check of the level house is performed if its level is chosen, or the check itself.
+func TestHouseIsChosen(t *testing.T) {
+	house := Check{ID: "x.y", Level: House}
+	for _, c := range []struct {
+		opts Options
+		want bool
+	}{
+		{Options{}, false}, {Options{Groups: []string{"x"}}, false}, {Options{IDs: []string{"x.y"}}, true},
+		{Options{Levels: Levels}, true}, {Options{IDs: []string{"x.y"}, Levels: ProtocolLevels}, false},
+	} {
+		if got := c.opts.selects(&house); got != c.want {
+			t.Errorf("options %+v select a check of the level house: %v, want %v", c.opts, got, c.want)
+		}
+	}
+}
+
 func TestRunErrors(t *testing.T) {
 	if _, err := Run(t.Context(), fakeTarget(t), Options{Groups: []string{"nothing"}}); !errors.Is(err, ErrNoChecks) {
 		t.Errorf("no selected check: error is %v", err)
