@@ -25,7 +25,7 @@ const (
 type Options struct {
 	Groups []string
 	IDs    []string
-	Levels []Level // empty: ProtocolLevels; House is chosen explicitly
+	Levels []Level // empty: ProtocolLevels, and the checks in IDs; House is chosen explicitly
 
 	Parallel int           // number of checks that run at the same time; zero or less: DefaultParallel
 	Timeout  time.Duration // limit for one check; zero or less: DefaultTimeout
