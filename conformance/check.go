@@ -191,7 +191,8 @@ var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit", "even
 // selects reports whether the options include the check.
 func (o *Options) selects(c *Check) bool {
 	in := func(list []string, s string) bool { return len(list) == 0 || slices.Contains(list, s) }
-	return in(o.Groups, c.Group()) && in(o.IDs, c.ID) && slices.Contains(o.levels(), c.Level) &&
+	named := len(o.Levels) == 0 && len(o.IDs) > 0 // a check that is named needs no level
+	return in(o.Groups, c.Group()) && in(o.IDs, c.ID) && (named || slices.Contains(o.levels(), c.Level)) &&
 		(len(o.Sections) == 0 || slices.ContainsFunc(o.Sections, func(s string) bool { return SectionMatches(c.Section, s) }))
 }
 

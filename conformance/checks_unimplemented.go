@@ -72,6 +72,8 @@ func unimplementedChecks() []Check {
 			section, level = "RFC §10.6", Must
 		case arcp.Interrupt:
 			section, level = "RFC §10.5", Must
+		case arcp.Subscribe: // a server may serve what it does not offer
+			section, level = "SPEC §6.4", House
 		}
 		list = append(list, Check{ID: string(g.typ), Title: string(g.typ) + " is served, or nacked UNIMPLEMENTED and " + string(g.feature) + " is not offered",
 			Section: section, Level: level, run: func(_ context.Context, t *checkRun) {

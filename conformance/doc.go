@@ -15,8 +15,13 @@
 // capabilities, tools and, for example, a second principal. The tools of the groups exec and mcp
 // are those of WriteSources.
 //
-// Checks do not sleep. To prove that nothing happens, a check sends a ping and expects the pong as
-// the next frame.
+// Run observes the server once, before the checks: Report.Habits. To prove that nothing happens, a
+// check sends a ping and expects the pong as the next frame. It recognizes the pong by what was
+// observed: its correlation_id, its nonce or its place. If the server answers no ping, the check
+// waits for Options.Quiet.
+//
+// A connection that the server closes fails the check that used it. After two checks in a row whose
+// valid session.open was not accepted, the others are skipped.
 //
 // The sessions of all checks belong to one principal, so a check receives questions of other
 // checks. It considers only its own jobs. Checks that restart the server run after all others.

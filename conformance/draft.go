@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
@@ -112,7 +113,8 @@ func (c *draftConn) validate(text []byte) (broken []violation) {
 
 // checkAlive implements connection.
 func (c *draftConn) checkAlive() {
-	if c.gone || !c.opened {
+	barrier := c.t.server.draftBarrier()
+	if c.gone || !c.opened || barrier == script.ByTime {
 		return
 	}
 	const nonce = "conformance-end"
@@ -124,10 +126,7 @@ func (c *draftConn) checkAlive() {
 			c.t.Failf("%s: %v", "the session still works at the end", err)
 		}
 		env, _ := decodeDraft(text) // ReadFrame has decoded it
-		var pong struct {
-			Nonce string `json:"ping_nonce"`
-		}
-		if env.Type == arcp.SessionPong && arcp.Unmarshal(env.Payload, &pong) == nil && pong.Nonce == nonce {
+		if env.Type == arcp.SessionPong && (barrier == script.ByOrder || pongNonce(&env) == nonce) {
 			return
 		}
 	}
@@ -146,7 +145,59 @@ func (h draftHost) Dialect(role string) *script.Dialect {
 	for name, v := range lib.Members() {
 		members[name] = value(v)
 	}
-	return script.Draft(lib.NewID, members)
+	return script.Draft(lib.NewID, members).With(h.t.server.draftBarrier())
+}
+
+// draftBarrier returns the barrier of the draft dialect, where a pong has no correlation_id.
+func (s *server) draftBarrier() script.Barrier { return max(s.barrier, script.ByNonce) }
+
+// ReadFrameSoon implements script.Waiter.
+func (c *draftConn) ReadFrameSoon() ([]byte, error) {
+	text, err := c.readSoon(c.t.server.wait())
+	if err != nil {
+		return nil, c.readError(err)
+	}
+	if text == nil {
+		return nil, nil
+	}
+	c.t.judge(c.validate(text))
+	return text, nil
+}
+
+// probePing chooses the barrier.
+func (c *draftConn) probePing(s *server) {
+	const nonce = "conformance-probe"
+	c.send(arcp.SessionPing, map[string]any{"nonce": nonce, "sent_at": "2026-01-01T00:00:00Z"})
+	answered, repeats := false, false
+	for end := time.Now().Add(probeWait); !answered; {
+		text, err := c.readSoon(time.Until(end))
+		if err != nil || text == nil {
+			break
+		}
+		env, err := decodeDraft(text)
+		answered = err == nil && env.Type == arcp.SessionPong
+		repeats = answered && pongNonce(&env) == nonce
+	}
+	s.saw("session.ping is answered by session.pong", answered)
+	s.saw("a session.pong repeats the nonce", repeats)
+	switch {
+	case repeats:
+		s.barrier = script.ByNonce
+	case answered:
+		s.barrier = script.ByOrder
+	default:
+		s.barrier = script.ByTime
+		s.habits = append(s.habits, "the checks know that nothing comes by waiting "+s.wait().String())
+	}
+}
+
+// pongNonce returns the nonce of a session.pong.
+func pongNonce(env *arcp.Envelope) string {
+	var pong struct {
+		Nonce string `json:"ping_nonce"`
+	}
+	_ = arcp.Unmarshal(env.Payload, &pong) // any other payload has no nonce
+	return pong.Nonce
 }
 
 // roleRFC is the role of a connection in the RFC's dialect.
@@ -268,6 +319,7 @@ func probeDraft(t *checkRun, s *server) {
 		s.tools[a.Name] = true
 		s.agents = append(s.agents, a.Name)
 	}
+	c.probePing(s)
 	_ = c.tc.Close(transport.CloseNormal, "") // the probe does not depend on the close frame
 	c.gone = true
 }

@@ -27,7 +27,7 @@ const (
 type Options struct {
 	Groups []string
 	IDs    []string
-	Levels []Level // empty: ProtocolLevels; House is chosen explicitly
+	Levels []Level // empty: ProtocolLevels, and the checks in IDs; House is chosen explicitly
 
 	// Sections are sections of the specifications, as SectionMatches compares them.
 	Sections []string

@@ -25,6 +25,8 @@ func TestCatalogOfChecks(t *testing.T) {
 			t.Errorf("%s: a check has a title, a section, a dialect and a function", c.ID)
 		case !slices.Contains(Levels, c.Level):
 			t.Errorf("%s: level %q", c.ID, c.Level)
+		case strings.HasPrefix(c.Section, "SPEC") && c.Level != House:
+			t.Errorf("%s: a rule of %s is of the level house", c.ID, c.Section)
 		case !slices.Contains(Groups(c.Dialect), c.Group()):
 			t.Errorf("%s: group %q", c.ID, c.Group())
 		}
@@ -193,6 +195,22 @@ func TestRun(t *testing.T) {
 	}
 	if n := report.Count(Passed) + report.Count(Failed) + report.Count(Skipped); n != len(reported) || len(report.Failures()) != report.Count(Failed) {
 		t.Errorf("the counts add up to %d, want %d", n, len(reported))
+	}
+}
+
+// A check of the level house is performed if its level is chosen, or the check itself.
+func TestHouseIsChosen(t *testing.T) {
+	house := Check{ID: "x.y", Level: House}
+	for _, c := range []struct {
+		opts Options
+		want bool
+	}{
+		{Options{}, false}, {Options{Groups: []string{"x"}}, false}, {Options{IDs: []string{"x.y"}}, true},
+		{Options{Levels: Levels}, true}, {Options{IDs: []string{"x.y"}, Levels: ProtocolLevels}, false},
+	} {
+		if got := c.opts.selects(&house); got != c.want {
+			t.Errorf("options %+v select a check of the level house: %v, want %v", c.opts, got, c.want)
+		}
 	}
 }
 

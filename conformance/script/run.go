@@ -685,7 +685,7 @@ func (c *conn) record(f *frame) {
 	case f.EventSeq > 0:
 		c.session.events[f.EventSeq] = f
 		c.session.last = max(c.session.last, f.EventSeq)
-	case c.session.last == 0 && f.JobID != "":
+	case c.dialect.correlated && c.session.last == 0 && f.JobID != "":
 		c.session.unnumbered = append(c.session.unnumbered, f)
 	}
 }

@@ -361,7 +361,7 @@ func (a *action) events() (Value, error) {
 	var list []Value
 	for err == nil && len(list) < n {
 		var f *frame
-		if f, err = a.event(a.conn); err == nil && (f.EventSeq > 0 || a.conn.session.last == 0 && f.JobID != "") {
+		if f, err = a.event(a.conn); err == nil && (f.EventSeq > 0 || a.conn.dialect.correlated && a.conn.session.last == 0 && f.JobID != "") {
 			list = append(list, f.text)
 		}
 	}
