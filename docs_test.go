@@ -261,11 +261,16 @@ var (
 	notInAnchors = regexp.MustCompile(`[^\pL\pN_ -]`)
 )
 
+// anchorOf returns the anchor of a heading, as GitHub makes it.
+func anchorOf(heading string) string {
+	return strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
+
 // anchors returns the anchors of the headings of a document, as GitHub makes them.
 func anchors(doc string) map[string]bool {
 	anchors := make(map[string]bool)
 	for _, m := range heading.FindAllStringSubmatch(fencedCode.ReplaceAllString(doc, ""), -1) {
-		anchors[strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+		anchors[anchorOf(m[1])] = true
 	}
 	return anchors
 }
@@ -357,5 +362,36 @@ func TestArchitectureNamesEveryPackage(t *testing.T) {
 	}
 	if len(packages) < 40 {
 		t.Fatalf("only %d packages found", len(packages))
+	}
+}
+
+// The contents of SPEC.md list each of its sections.
+func TestSpecContents(t *testing.T) {
+	spec, err := os.ReadFile("SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	want.WriteString("| chapter | sections |\n|---|---|\n")
+	var chapter string
+	var sections []string
+	end := func() {
+		if chapter != "" {
+			want.WriteString("| " + chapter + " | " + strings.Join(sections, ", ") + " |\n")
+		}
+		sections = nil
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(##|###) (.*)$`).FindAllStringSubmatch(string(spec), -1) {
+		link := "[" + m[2] + "](#" + anchorOf(m[2]) + ")"
+		if m[1] == "##" {
+			end()
+			chapter = link
+		} else {
+			sections = append(sections, link)
+		}
+	}
+	end()
+	if !strings.Contains(string(spec), "\n\n"+want.String()+"\n") {
+		t.Errorf("the contents of SPEC.md are not:\n%s", want.String())
 	}
 }
