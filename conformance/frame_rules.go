@@ -137,7 +137,7 @@ func knownTypeRule(f *received) error {
 // namespaced reports whether a type has the form arcpx.VENDOR.NAME.vN or a reverse domain name.
 func namespaced(name string) bool {
 	first, _, dotted := strings.Cut(name, ".")
-	return dotted && !slices.ContainsFunc(arcp.Catalog[:], func(s arcp.Spec) bool {
+	return dotted && !slices.ContainsFunc(arcp.Catalog, func(s arcp.Spec) bool {
 		core, _, _ := strings.Cut(string(s.Type), ".")
 		return core == first
 	}) && strings.Count(name, ".") >= 2
