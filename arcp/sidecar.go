@@ -154,7 +154,7 @@ func (a SidecarAnnouncement) Check(frame []byte) ([]byte, error) {
 	return content, nil
 }
 
-// Attach makes the content of the binary frame e.Sidecar, which is a part of frame. For a tool.invoke it adds the
+// Attach makes the content of the binary frame e.Sidecar, which is a part of frame: the caller must not change frame afterwards. For a tool.invoke it adds the
 // argument data with the content in base64 instead. It returns the error of Check, or an error if the payload is no
 // object.
 func (e *Envelope) Attach(a SidecarAnnouncement, frame []byte) error {

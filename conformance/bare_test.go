@@ -23,7 +23,7 @@ import (
 const ownAckWindow = 1500
 
 // bareQuiet is the time without frames of a server in this process that answers no ping.
-const bareQuiet = 50 * time.Millisecond
+const bareQuiet = 200 * time.Millisecond
 
 // bareTimeout bounds a check of a server in this process.
 const bareTimeout = 20 * time.Second

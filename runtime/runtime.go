@@ -510,7 +510,7 @@ func (r *Runtime) onBroken(err error) {
 }
 
 // ActiveJobs returns the number of jobs for which Shutdown waits: those that have not ended, without schedules and jobs
-// that wait for their next attempt, a worker or the approval of their call.
+// that wait for their next attempt or for a worker.
 func (r *Runtime) ActiveJobs() int { return engine.Active(r.engine) }
 
 // SetLimits changes the limits. Sessions and jobs above a new limit continue. The rate applies to

@@ -54,6 +54,15 @@ func TestBinaryFramesAreBounded(t *testing.T) {
 
 func frameOf(head byte, payload string) string { return rawClient{}.frame(head, payload) }
 
+// binaryBytes returns n bytes that differ from their neighbours.
+func binaryBytes(n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(i*7 + i>>8)
+	}
+	return p
+}
+
 // Both sides write binary frames of every size of header between text frames.
 func TestBinaryFramesAreWritten(t *testing.T) {
 	s, _ := newDirectServer(t, "/")
@@ -68,7 +77,9 @@ func TestBinaryFramesAreWritten(t *testing.T) {
 		sizes := []int{0, 1, 125, 126, 65_535, 65_536, 200_000}
 		go func() {
 			for _, size := range sizes {
-				if errors.Join(from.Write([]byte("{}")), from.WriteBinary(bytes.Repeat([]byte{0xff}, size))) != nil {
+				frame, half := binaryBytes(size), size/2
+				if errors.Join(from.Write([]byte("{}")), from.WriteBinary(frame),
+					from.WriteContent(frame[:half], frame[half:]), from.WriteContent(nil, frame), from.WriteContent(frame, nil)) != nil {
 					return // the reader fails, too
 				}
 			}
@@ -78,8 +89,18 @@ func TestBinaryFramesAreWritten(t *testing.T) {
 			if frame, err := to.Read(); err != nil || string(frame) != "{}" || to.Binary() {
 				t.Fatalf("before %d bytes: Read() = %d bytes, %v", size, len(frame), err)
 			}
-			if frame, err := to.Read(); err != nil || len(frame) != size || !to.Binary() {
-				t.Fatalf("Read() = %d bytes, %v; want %d", len(frame), err, size)
+			var kept [][]byte // stay valid
+			for range 4 {
+				frame, err := to.Read()
+				if err != nil || !to.Binary() {
+					t.Fatalf("Read() = %d bytes, %v; want %d", len(frame), err, size)
+				}
+				kept = append(kept, transport.KeepFrame(to, frame))
+			}
+			for i, frame := range kept {
+				if !bytes.Equal(frame, binaryBytes(size)) {
+					t.Errorf("frame %d of %d bytes: %d bytes, or other ones", i, size, len(frame))
+				}
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -184,12 +183,7 @@ func (t toolRunner) approve(args arcp.Raw) error {
 		row.EscalateAt = time.Now().Add(d).UTC()
 	}
 	span := s.attemptSpan.Start(tracing.Approval)
-	markGated(s.run)
 	err = t.gate(s.ctx, row, 0)
-	if unmarkGated(s.run) { // Stop is about to end the attempt
-		<-s.ctx.Done()
-		err = context.Cause(s.ctx)
-	}
 	span.End(codeOf(err))
 	return err
 }

@@ -262,9 +262,8 @@ func (e *Engine) Drain() {
 // ErrStopping is the cause with which tools are stopped by Stop.
 var ErrStopping = errors.New("the runtime is shutting down")
 
-// Stop drains the engine. It waits until every job has ended, is paused or waits: for a retry, for a slot
-// that no active job will release, or for the approval of its call. It does not wait for jobs that do not
-// end by themselves. When ctx ends first, Stop stops the supervisors without ending their jobs. The next
+// Stop drains the engine. It waits until every job has ended, is paused, waits for a retry, or waits for a
+// slot of a tool of which no job has one. It does not wait for jobs that do not end by themselves. When ctx ends first, Stop stops the supervisors without ending their jobs. The next
 // Recover resumes the jobs. No supervisor runs when Stop returns. It is called once.
 func (e *Engine) Stop(ctx context.Context) {
 	e.Drain()
@@ -281,7 +280,7 @@ func (e *Engine) Stop(ctx context.Context) {
 			e.shutdown.stopResting.Store(true)
 			e.eachRun((*run).stopUnsupervised)
 			e.eachRun(stopEndless)
-			e.eachRun(stopWaiting)
+			e.eachRun(stopQueued)
 			e.wg.Wait()
 			close(done)
 		case <-e.shutdown.quitc:

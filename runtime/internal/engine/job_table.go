@@ -28,14 +28,13 @@ type jobTable struct {
 	counted      int                            // jobs that count for Limits.MaxJobs
 	arguments    int64                          // bytes, for Limits.MaxArguments
 	resting      int                            // jobs that are endless or resting: Engine.Stop does not wait for them
-	gated        map[toolQueueKey]int           // jobs whose call waits for an approval, by tool: nor for them
 
 	concluded atomic.Pointer[run] // linked list of jobs whose end is durable and that are still counted
 }
 
 func newJobTable(l Limits) jobTable {
 	return jobTable{limits: l, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]jobList),
-		perPrincipal: make(map[string]int), perCaller: make(map[string]int), schedules: make(map[string]map[arcp.JobID]*run), gated: make(map[toolQueueKey]int)}
+		perPrincipal: make(map[string]int), perCaller: make(map[string]int), schedules: make(map[string]map[arcp.JobID]*run)}
 }
 
 // tableEntry has the links of a run in the jobTable. It is guarded by Engine.mu, except
@@ -46,7 +45,6 @@ type tableEntry struct {
 	prev, next    *run                             // of the same owner
 	releasedc     chan struct{}                    // closed when the run leaves the table; nil: it has no waiter
 	concluded     bool                             // the run is not counted any more
-	gated         bool                             // the call of its tool waits for an approval
 	nextConcluded *run
 }
 
@@ -106,29 +104,14 @@ func (t *jobTable) remove(r *run) {
 		t.count(r, -1)
 	}
 	t.unlink(r)
-	t.setGated(r, false)
 	t.markActive(r)
 	if r.endless() {
 		t.resting--
 	}
 }
 
-// setGated records whether the call of the job's tool waits for an approval.
-func (t *jobTable) setGated(r *run, gated bool) {
-	if gated == r.entry.gated {
-		return
-	}
-	r.entry.gated = gated
-	d := -1
-	if gated {
-		d = 1
-	}
-	addCount(t.gated, keyOf(r.tool), d)
-}
-
 // markResting records that a run is between two attempts. An endless run is counted as resting anyway.
 func (t *jobTable) markResting(r *run) {
-	t.setGated(r, false)
 	if r.slot.apply(onRest) && !r.endless() {
 		t.resting++
 	}

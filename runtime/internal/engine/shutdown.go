@@ -57,51 +57,30 @@ func (s *shutdown) check(t *jobTable, q *toolQueues) {
 	}
 }
 
-// activeJobs returns the number of jobs for which Engine.Stop waits. It does not wait for a job that
-// rests, for one whose call waits for an approval, or for one in the queue of a tool of which no active job
-// has a slot: the tool of these jobs was not called, so that they continue in the next process whatever
-// their recovery is.
+// activeJobs returns the number of jobs for which Engine.Stop waits. It waits neither for a job that rests, nor
+// for one in the queue of a tool of which no job has a slot: the tool of these was not called, so that they
+// continue in the next process whatever their recovery is.
 func activeJobs(t *jobTable, q *toolQueues) int {
 	n := len(t.runs) - t.resting
-	for _, gated := range t.gated {
-		n -= gated
-	}
-	for key, tq := range q.byTool {
-		if tq.running <= t.gated[key] {
-			n -= tq.waiting()
+	for _, tq := range q.byTool {
+		if tq.running > 0 {
+			continue
+		}
+		for _, r := range tq.queue {
+			if r.slot == slotQueued && !r.endless() { // endless ones are resting
+				n--
+			}
 		}
 	}
 	return n
 }
 
-// markGated records that the call of a job's tool waits for an approval.
-func markGated(r *run) {
-	e := r.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.jobs.runs[r.row.ID] == r {
-		e.jobs.setGated(r, true)
-		e.shutdown.check(&e.jobs, &e.queues)
-	}
-}
-
-// unmarkGated records that the call of a job's tool waits for no approval any more. It reports whether
-// Stop has not waited for the job: the tool must not be called then.
-func unmarkGated(r *run) (abandoned bool) {
-	e := r.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	abandoned = r.entry.gated && e.shutdown.phase == shutdownDrained
-	e.jobs.setGated(r, false)
-	return abandoned
-}
-
-// stopWaiting stops a job that is in the queue of its tool, or whose call waits for an approval.
-func stopWaiting(r *run) {
+// stopQueued stops a job that is in the queue of its tool.
+func stopQueued(r *run) {
 	r.e.mu.Lock()
-	waits := r.entry.gated || r.slot == slotQueued
+	queued := r.slot == slotQueued
 	r.e.mu.Unlock()
-	if waits {
+	if queued {
 		r.stop()
 	}
 }

@@ -24,7 +24,7 @@ func (f *fixture) drained() time.Duration {
 }
 
 // A restart asks the approver nothing again and loses no approval: the tool of the job was not called,
-// whatever the recovery of the tool is. A stop does not wait for the approver.
+// whatever the recovery of the tool is.
 func TestGateOverRestarts(t *testing.T) {
 	for _, d := range tool.Recoveries {
 		t.Run(string(d), func(t *testing.T) {
@@ -41,9 +41,7 @@ func TestGateOverRestarts(t *testing.T) {
 				f.frames("sess_2")
 				f.restart(1) // the process is killed
 				f.want("the job waits again", "job.started")
-				if took := f.drained(); took != 0 {
-					t.Errorf("the stop took %s", took)
-				}
+				f.stop(time.Minute)
 				f.restart(1)
 				f.want("the job waits again after an orderly stop", "job.started")
 				if q := fq.only(t); q.ID != asked.ID {
@@ -153,35 +151,21 @@ func TestStopWaitsForTheQueueOfAnActiveJob(t *testing.T) {
 	})
 }
 
-// A job that waits for an approval holds the slot of its tool: a stop waits neither for it nor for the
-// jobs behind it, and calls none of their tools.
-func TestStopWithAQueueBehindAGate(t *testing.T) {
-	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
-		calls := 0
-		f.tool("one", func(c *tool.Capability) { gated(c); c.Limits.Concurrency = 1 },
-			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { calls++; return arcp.Raw("1"), nil })
+// An endless job in a queue is not counted twice: a stop waits for the active job beside it.
+func TestStopWithAnEndlessJobInAQueue(t *testing.T) {
+	w := &workers{}
+	runEngine(t, w.configure, func(f *fixture) {
+		f.tool("endless", func(c *tool.Capability) { onWorkers(c); c.Endless = true }, echo)
 		f.tool("other", nil, sleeper(time.Minute))
-		for range 3 {
-			f.submit("one", `{}`)
-		}
+		f.submit("endless", `{}`)
 		f.submit("other", `{}`)
 		synctest.Wait()
+		if n := Active(f.e); n != 1 {
+			t.Errorf("%d jobs are active, want 1", n)
+		}
 		if took := f.drained(); took != time.Minute {
 			t.Errorf("the stop took %s, want a minute", took)
 		}
 		f.frames("sess_1")
-		f.frames("sess_2")
-		f.restart(3)
-		for range 3 {
-			if _, err := f.respond(fq.only(t), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
-				t.Fatal(err)
-			}
-			f.frames("sess_1")
-		}
-		if calls != 3 {
-			t.Errorf("the tool ran %d times, want 3", calls)
-		}
-		f.frames("sess_2")
-		f.expectNoState("completed")
 	})
 }

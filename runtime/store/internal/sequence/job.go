@@ -145,7 +145,7 @@ func (js *jobs) load(row *store.Job, follows []FollowChange) {
 	j := js.add(row)
 	j.state, j.attempt, j.lastJSeq, j.lastSeq = row.State, row.Attempt, row.LastJSeq, row.LastSeq
 	j.startedAt = row.StartedAt
-	j.started = !row.StartedAt.IsZero() || row.State != arcp.StateAccepted && row.State != arcp.StateQueued // by an earlier version
+	j.started = !row.StartedAt.IsZero() || row.Attempt > 1 || row.State != arcp.StateAccepted && row.State != arcp.StateQueued // by an earlier version
 	for i := range follows {
 		f := &follows[i]
 		if f.Unfollowed {
