@@ -70,6 +70,11 @@ func TestApprovalsAreListedAndDecided(t *testing.T) {
 	if code := waiting.wait(); code != exitOK {
 		t.Errorf("exit code of approvals wait = %d, want %d", code, exitOK)
 	}
+	_, cursor, found := strings.Cut(p.cli("approvals", "ls", "--limit", "3").stderr, "--cursor ")
+	rest := p.cli("approvals", "ls", "--limit", "0", "-o", "name", "--cursor", strings.TrimSuffix(cursor, " continues\n"))
+	if !found || rest.code != exitOK || strings.Count(rest.stdout, "approval-") != 2 {
+		t.Errorf("another session continues with %q: %s, want the other two approvals", cursor, rest)
+	}
 	wantOutcome(t, "page by page", p.cli("approvals", "ls", "--limit", "2"), exitOK, yes, "--limit 0 lists all")
 	if all := p.cli("approvals", "ls", "--limit", "2", "--all").stdout; strings.Count(all, "\n") != 6 {
 		t.Errorf("approvals ls --all prints\n%swant a head and five approvals", all)

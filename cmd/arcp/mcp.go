@@ -47,8 +47,8 @@ func newMCPServe(a *app) *cobra.Command {
 		Short: "Serve the tools of a runtime over MCP",
 		Long: "Serves MCP on standard input and output, or streamable HTTP with --http, as a client of a\n" +
 			"running runtime. Each call is a job; cancelling the call cancels the job. Questions of the\n" +
-			"job are passed to an MCP client that supports elicitation. The console and\n" +
-			"`arcp approvals` can answer them too.\n\n" +
+			"job are passed to an MCP client that supports elicitation. `arcp approvals`\n" +
+			"and `arcp input` can answer them too.\n\n" +
 			"Built-in tools of the runtime are offered only if --tools names them.",
 		Example: "  arcp mcp serve\n" +
 			"  arcp mcp serve --tools 'time.*' --tools demo.echo\n" +

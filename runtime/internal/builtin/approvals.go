@@ -366,7 +366,7 @@ func (t *approvalTools) list(ctx context.Context, caller *Caller, in approvalLis
 	}
 	now := time.Now().UTC()
 	request := paging.Request{
-		Scope:  "approvals\x00" + string(caller.Session) + "\x00" + principal + "\x00" + in.Status,
+		Scope:  "approvals\x00" + caller.Principal + "\x00" + principal + "\x00" + in.Status,
 		Cursor: in.Cursor,
 		Limit:  in.Limit,
 	}
@@ -612,7 +612,7 @@ func (t *approvalTools) wait(ctx context.Context, caller *Caller, in approvalWai
 
 // listPending handles approval.questions. A page has only questions that the caller may answer.
 func (t *approvalTools) listPending(_ context.Context, caller *Caller, in approvalQuestionsIn) (arcp.Page[arcp.QuestionView], error) {
-	request := paging.Request{Scope: "questions\x00" + string(caller.Session), Cursor: in.Cursor, Limit: in.Limit}
+	request := paging.Request{Scope: "questions\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.QuestionView]) error {
 		for _, q := range t.questions.Visible(&caller.Actor) { // by id
 			if q.Row.ID <= after {
