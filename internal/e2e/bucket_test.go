@@ -169,7 +169,7 @@ func backUpAndStart(ctx context.Context, t *testing.T, bin, data string, kept ar
 		t.Error(err)
 	}
 	p.kill(t)
-	out, err = exec.CommandContext(ctx, bin, "serve", "--data", to, "--listen", "127.0.0.1:0", "--token", "alice="+crashToken).CombinedOutput()
+	out, err = exec.CommandContext(ctx, bin, "serve", "--data", to, "--listen", "127.0.0.1:0", "--admin", "", "--token", "alice="+crashToken).CombinedOutput()
 	if _, failed := errors.AsType[*exec.ExitError](err); !failed || !strings.Contains(string(out), "are in bucket artifacts/arcp/") {
 		t.Errorf("a server that does not know the bucket: %v\n%s", err, out)
 	}

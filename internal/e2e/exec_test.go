@@ -19,9 +19,9 @@ func TestExecConformance(t *testing.T) {
 				Dialect: dialect, Token: crashToken, Principal: "alice",
 				Exec: []string{binary(t), "serve", "--stdio", "--demo", "--data", ":memory:", "--token", "alice=" + crashToken},
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // of half a minute
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // of half a minute, or two with the race detector
 			defer cancel()
-			report, err := conformance.Run(ctx, tg, conformance.Options{Parallel: 4, Timeout: time.Minute, Levels: conformance.Levels})
+			report, err := conformance.Run(ctx, tg, conformance.Options{Parallel: 4, Timeout: 10 * time.Minute, Levels: conformance.Levels})
 			if err != nil {
 				t.Fatal(err)
 			}

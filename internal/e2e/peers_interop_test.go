@@ -108,7 +108,7 @@ func (p *peer) check(t *testing.T, args ...string) *peerReport {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // of two minutes
 	defer cancel()
-	args = slices.Concat([]string{"conformance", "run", "--level", "must,should", "-o", "json", "--parallel", "8", "--timeout", "20s"}, p.flags, args)
+	args = slices.Concat([]string{"conformance", "run", "--level", "must,should", "-o", "json", "--parallel", "8", "--timeout", "60s"}, p.flags, args)
 	cmd := exec.CommandContext(ctx, binary(t), args...)
 	cmd.Env = append(os.Environ(), "PEER_TOKEN="+peerToken, "PEER_OTHER_TOKEN="+otherToken)
 	cmd.Stderr = captureStderr(t)
@@ -126,6 +126,7 @@ func (p *peer) check(t *testing.T, args ...string) *peerReport {
 // TestPeersInterop checks the published servers. Each result is the one of the list in testdata/peers: -update writes the
 // lists, and each change is compared with the words of the protocol.
 func TestPeersInterop(t *testing.T) {
+	ofOtherPrograms(t)
 	for _, p := range peers {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -150,6 +151,7 @@ func TestPeersInterop(t *testing.T) {
 
 // TestPeersStdioInterop checks the handshake of the published servers on standard input and output.
 func TestPeersStdioInterop(t *testing.T) {
+	ofOtherPrograms(t)
 	for _, p := range peers {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
