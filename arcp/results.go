@@ -171,7 +171,7 @@ type ToolLimits struct {
 	MaxResponseBytes *int64 `json:"max_response_bytes"`        // bytes of the result
 	Concurrency      *int64 `json:"concurrency"`               // jobs at once
 	RatePerMin       *int64 `json:"rate_per_min"`              // calls a minute of all callers
-	StartTimeoutMS   *int64 `json:"start_timeout_ms,omitzero"` // wait for a connected worker, set by the tool's worker; missing: that of the runtime (§5.6)
+	StartTimeoutMS   *int64 `json:"start_timeout_ms,omitzero"` // wait for a connected worker, set by the tool's worker; missing: the setting of the runtime (§5.6)
 }
 
 // QuestionKind is the kind of a question to people (§5.14, §7.4).

@@ -44,7 +44,7 @@ type Check struct {
 
 	run    func(ctx context.Context, t *checkRun)
 	script *script.Check // nil: generated
-	frames bool          // a rule of frames, whose outcome is that of all checks together
+	frames bool          // a rule of frames: the frames of all checks decide it
 }
 
 // result returns a result of the check.

@@ -30,7 +30,7 @@ type checkRun struct {
 
 	failure   string
 	rule, got string // of the failure; rule is "" if the title of the check is the rule
-	broke     Level  // level of the violated rule if it is not that of the check
+	broke     Level  // level of the violated rule; empty: the level of the check
 	skip      string
 	opening   bool // a valid session.open or session.hello has no acceptance
 }

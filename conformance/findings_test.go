@@ -8,8 +8,8 @@ import (
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 )
 
-// A frame that violates rules is recorded under the first one of a chosen level, and the transcript
-// is that of the first such frame.
+// A frame that violates rules is recorded under the first one of a chosen level, with the transcript up
+// to the first such frame.
 func TestFindings(t *testing.T) {
 	run := newCheckRun(t.Context(), &Target{}, nil)
 	run.levels = ProtocolLevels

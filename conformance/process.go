@@ -29,7 +29,7 @@ type process struct {
 	exited chan struct{}
 }
 
-// startProcess starts a command in a directory; empty: that of this process. The standard input and
+// startProcess starts a command in a directory; empty: the directory of this process. The standard input and
 // output are those files; nil: none, and the output is part of the log.
 func startProcess(command []string, dir string, stdin, stdout *os.File) (*process, error) {
 	p := &process{cmd: exec.Command(command[0], command[1:]...), log: new(logTail), exited: make(chan struct{})}

@@ -106,7 +106,7 @@ type Report struct {
 	Started  time.Time        `json:"started"`
 	Duration Millis           `json:"duration_ms"`
 	Dialect  arcp.Dialect     `json:"dialect"`
-	Seed     uint64           `json:"seed,omitempty"`     // order in which the checks ran; 0: that of Checks
+	Seed     uint64           `json:"seed,omitempty"`     // order in which the checks ran; 0: the order of Checks
 	Habits   []string         `json:"habits,omitempty"`   // what was seen of the server before the checks
 	Baseline *Comparison      `json:"baseline,omitempty"` // difference from an earlier report; nil: not compared
 	Results  []Result         `json:"results"`

@@ -56,7 +56,7 @@ func (s *conformanceSubject) resolve(a *app, t *target) (err error) {
 	if s.command, err = splitWords(s.exec); err != nil {
 		return usagef("--exec: %w", err)
 	}
-	token := cmp.Or(t.token, a.env("ARCP_TOKEN")) // not that of a running arcp dev
+	token := cmp.Or(t.token, a.env("ARCP_TOKEN")) // the token file of a running arcp dev is not read
 	t.url = defaultURL                            // is not used
 	err = t.resolve(a)
 	t.url, t.token = "", token

@@ -35,7 +35,7 @@ configuration file changes.
 
 ## Settings
 
-The variable ` + "`ARCP_TOKEN`" + ` is that of the client commands. A server reads it only if there is no
+The variable ` + "`ARCP_TOKEN`" + ` has the token of client commands. A server reads it only if there is no
 ` + "`ARCP_SERVER_TOKEN`" + ` and the value has the form NAME=TOKEN, as earlier versions had it.
 
 A duration is ` + "`10m` or `1m30s`, a size `64KiB`, `8MiB` or a number of bytes" + `. A list is repeated as a
