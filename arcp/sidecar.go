@@ -154,9 +154,9 @@ func (a SidecarAnnouncement) Check(frame []byte) ([]byte, error) {
 	return content, nil
 }
 
-// Attach makes the content of the binary frame e.Sidecar, which is a part of frame: the caller must not change frame afterwards. For a tool.invoke it adds the
-// argument data with the content in base64 instead. It returns the error of Check, or an error if the payload is no
-// object.
+// Attach makes the content of the binary frame e.Sidecar, which is the end of frame with its capacity: frame belongs to
+// e afterwards. For a tool.invoke it adds the argument data with the content in base64 instead. It returns the error of
+// Check, or an error if the payload is no object.
 func (e *Envelope) Attach(a SidecarAnnouncement, frame []byte) error {
 	content, err := a.Check(frame)
 	switch {
@@ -165,7 +165,7 @@ func (e *Envelope) Attach(a SidecarAnnouncement, frame []byte) error {
 	case e.Type == ToolInvoke:
 		return e.setArgument(content)
 	}
-	e.Sidecar = slices.Clip(content)
+	e.Sidecar = content
 	return nil
 }
 

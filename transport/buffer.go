@@ -44,15 +44,58 @@ func appendBuffer(dst, p []byte) []byte {
 	return longer
 }
 
-// growFrame makes room for n more bytes of a frame above BufferSize, or for a part of them: at most four times
-// the bytes that the peer has sent, and at least a quarter of these, so that small fragments do not copy the
-// frame each time.
+// largeFrames has the memory of large frames that their owners have released.
+var largeFrames sync.Pool
+
+// Bounds of the memory that is used again, in bytes.
+const (
+	minReleased = 4 * BufferSize
+	maxReleased = 4 << 20
+)
+
+// ReleaseFrame gives memory that KeepFrame has returned, or the rest of it behind a header, to later frames of all
+// Conns. Nothing may use it afterwards. It ignores memory that is too small or too large to be worth that.
+func ReleaseFrame(frame []byte) {
+	if c := cap(frame); c >= minReleased && c <= maxReleased+BufferSize {
+		frame = frame[:0]
+		largeFrames.Put(&frame)
+	}
+}
+
+// releasedFrame returns released memory for n bytes; nil: there is none. Memory that does not fit is left to the
+// garbage collector.
+func releasedFrame(n int) []byte {
+	if n < minReleased || n > maxReleased {
+		return nil
+	}
+	p, _ := largeFrames.Get().(*[]byte)
+	if p == nil || cap(*p) < n {
+		return nil
+	}
+	return *p
+}
+
+// growFrame makes room for n more bytes of a frame above BufferSize, or for a part of them. It uses released
+// memory, or allocates at most four times the bytes that the peer has sent, and at least a quarter of these, so that
+// small fragments do not copy the frame each time.
 func growFrame(frame []byte, n int) []byte {
 	if len(frame) < cap(frame) {
 		return frame
 	}
-	longer := make([]byte, len(frame), len(frame)+min(max(n, len(frame)/4), 4*len(frame)))
-	copy(longer, frame)
+	longer := releasedFrame(len(frame) + n)
+	if longer == nil {
+		longer = make([]byte, 0, frameSize(len(frame)+min(max(n, len(frame)/4), 4*len(frame))))
+	}
+	longer = append(longer, frame...)
 	putBuffer(frame)
 	return longer
+}
+
+// frameSize returns the size of new memory for a frame of n bytes. Memory that will be released has more than n:
+// each use may cost it the bytes of a header.
+func frameSize(n int) int {
+	if n < minReleased {
+		return n
+	}
+	return n + BufferSize
 }

@@ -392,7 +392,7 @@ func (c *wsConn) payload(h ws.Header) error {
 	return nil
 }
 
-// FrameOwned implements FrameOwner. Memory above BufferSize is not used again.
+// FrameOwned implements FrameOwner. Memory above BufferSize is used again only if its owner releases it.
 func (c *wsConn) FrameOwned() bool {
 	c.reading.Lock()
 	defer c.reading.Unlock()

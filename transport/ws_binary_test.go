@@ -74,7 +74,7 @@ func TestBinaryFramesAreWritten(t *testing.T) {
 	for _, ends := range [][2]transport.Conn{{near, far}, {far, near}} {
 		from, to := ends[0].(transport.BinaryConn), ends[1].(transport.BinaryConn)
 		to.AcceptBinary()
-		sizes := []int{0, 1, 125, 126, 65_535, 65_536, 200_000}
+		sizes := []int{0, 1, 125, 126, 65_535, 65_536, 200_000, 300_000, 290_000, 1 << 20, 1<<20 - 5, 300_000}
 		go func() {
 			for _, size := range sizes {
 				frame, half := binaryBytes(size), size/2
@@ -101,6 +101,9 @@ func TestBinaryFramesAreWritten(t *testing.T) {
 				if !bytes.Equal(frame, binaryBytes(size)) {
 					t.Errorf("frame %d of %d bytes: %d bytes, or other ones", i, size, len(frame))
 				}
+			}
+			for i, frame := range kept { // later frames are received in their memory
+				transport.ReleaseFrame(frame[min(i, len(frame)):])
 			}
 		}
 	}

@@ -151,7 +151,7 @@ func TestRowsAndContentAgreeAfterACrash(t *testing.T) {
 			steps := 0
 			for ; crashAt(t, steps, after, powerLoss); steps++ {
 			}
-			if steps < 9 { // create, write, write, sync, rename, sync, commit; commit, remove
+			if steps < 9 { // create, write, write, rename, sync, sync, commit; commit, remove
 				t.Errorf("the processes stopped at %d operations only", steps)
 			}
 		}

@@ -80,18 +80,20 @@ type fileWriter struct {
 	id string
 }
 
+// Commit gives the file its name before both become durable: many file systems then make both durable
+// at once. After a crash in between, the file has no row, so recovery removes it.
 func (w *fileWriter) Commit() error {
+	if err := w.fs.Rename(w.id+unfinished, w.id); err != nil {
+		return errors.Join(err, w.Close(), w.fs.Remove(w.id+unfinished))
+	}
 	err := w.Sync()
 	if closeErr := w.Close(); err == nil {
 		err = closeErr
 	}
+	if err == nil {
+		err = w.fs.Sync()
+	}
 	if err != nil {
-		return errors.Join(err, w.fs.Remove(w.id+unfinished))
-	}
-	if err := w.fs.Rename(w.id+unfinished, w.id); err != nil {
-		return errors.Join(err, w.fs.Remove(w.id+unfinished))
-	}
-	if err := w.fs.Sync(); err != nil { // the name may not survive a crash
 		return errors.Join(err, w.fs.Remove(w.id))
 	}
 	return nil

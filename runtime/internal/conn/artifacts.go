@@ -13,6 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // artifactRoutes has the handlers of messages about artifacts (SPEC.md §5.17). They use the disk on
@@ -59,7 +60,9 @@ func (c *conn) storeArtifact(ctx context.Context, spec artifact.Spec, p *arcp.Ar
 	if err != nil {
 		return artifact.Row{}, err
 	}
-	return c.srv.opts.Artifacts.Put(ctx, spec, content)
+	row, err := c.srv.opts.Artifacts.Put(ctx, spec, content)
+	transport.ReleaseFrame(p.Sidecar) // Put has copied or written it
+	return row, err
 }
 
 // fetchArtifact handles artifact.fetch. The answer is artifact.put, or artifact.ref with a link.
