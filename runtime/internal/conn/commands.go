@@ -96,8 +96,11 @@ func decodeSubmit(env *arcp.Envelope, p *arcp.ToolInvokePayload) (err error) {
 		d, err = arcp.DecodeComplete[arcp.AgentDelegatePayload](env)
 		*p = d.Invoke()
 	case arcp.JobSchedule:
-		_, err = arcp.DecodeComplete[arcp.JobSchedulePayload](env)
-		*p = arcp.ToolInvokePayload{Tool: engine.ScheduleTool, Arguments: env.Payload}
+		var s arcp.JobSchedulePayload
+		if s, err = arcp.DecodeComplete[arcp.JobSchedulePayload](env); err == nil {
+			p.Tool = engine.ScheduleTool
+			p.Arguments, err = arcp.Marshal(s) // the tool refuses unknown arguments, a message may have unknown members
+		}
 	default:
 		err = arcp.DecodeCompleteTo(env, p)
 	}
