@@ -10,7 +10,7 @@ import (
 // catalogChecks generates negative checks from the message catalog: one for each row that they
 // apply to.
 func catalogChecks() []Check {
-	var list []Check
+	list := messageChecks()
 	for i := range arcp.Catalog {
 		spec := &arcp.Catalog[i]
 		switch {

@@ -22,10 +22,10 @@ func TestChecksCanFail(t *testing.T) {
 	}
 }
 
-// durable are the groups of checks that the fake server cannot pass. internal/e2e tests their
+// durable are the groups of checks, or beginnings of their names, that the fake server cannot pass. internal/e2e tests their
 // faults with the runtime.
 var durable = []string{"limits", "resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions",
-	"leases", "budgets", "permissions", "questions", "interrupts", "approvals", "tools", "resources", "host", "observers", "workers", "exec", "mcp", "auth", "jwt", "results", "streams", "artifacts", "traces", "schedules", "handoffs"}
+	"leases", "budgets", "permissions", "questions", "interrupts", "approvals", "tools", "resources", "host", "observers", "workers", "exec", "mcp", "auth", "jwt", "results", "streams", "artifacts", "traces", "schedules", "handoffs", "catalogue.no-object"}
 
 // fakeFaults are the faults that a check detects with the fake server.
 func fakeFaults() []proxy.Fault {

@@ -18,7 +18,7 @@ func Faults() []Fault {
 	}
 	for _, list := range [][]Fault{eventFaults, answerFaults, jwtFaults, formFaults, connectionFaults, limitFaults,
 		resumeFaults, replayFaults, flowFaults, feedFaults, feedFilterFaults, dedupFaults, livenessFaults, startFaults, retryFaults, sessionFaults,
-		leaseFaults, budgetFaults, permissionFaults, questionFaults, interruptFaults, approvalFaults, toolFaults, resourceFaults, hostFaults, observerFaults, workerFaults, streamFaults, artifactFaults, linkFaults, sidecarFaults, traceFaults, scheduleFaults, handoffFaults, execFaults, mcpFaults} {
+		leaseFaults, budgetFaults, permissionFaults, questionFaults, interruptFaults, approvalFaults, toolFaults, messageFaults, resourceFaults, hostFaults, observerFaults, workerFaults, streamFaults, artifactFaults, linkFaults, sidecarFaults, traceFaults, scheduleFaults, handoffFaults, execFaults, mcpFaults} {
 		all = append(all, list...)
 	}
 	return all
