@@ -36,18 +36,14 @@ func questionText(q *arcp.QuestionView) string {
 }
 
 func newApprovalsList(a *app) *cobra.Command {
-	var allKinds bool
-	var p pendingFirst
+	var ql questionList
 	cmd := newList(a, list[arcp.QuestionView]{
 		short: "List approvals, the pending ones first",
 		long: "Lists the approvals of your principal and of the principals that it observes: the pending\n" +
-			"ones, then the others, each the oldest of each principal first. `arcp input ls` lists the\n" +
+			"ones, the oldest first, then the others, the newest first. `arcp input ls` lists the\n" +
 			"questions that you may answer.",
 		filters: []filter{{name: "status", choices: texts(arcp.QuestionStatuses)}},
-		fetch:   p.fetch,
-		match: func(q *arcp.QuestionView) bool {
-			return p.match(q) && (allKinds || q.Kind == arcp.QuestionGate || q.Kind == arcp.QuestionOwned)
-		},
+		fetch:   ql.fetch,
 		columns: []column[arcp.QuestionView]{
 			{"APPROVAL", func(q *arcp.QuestionView) any { return q.ApprovalID }},
 			{"KIND", func(q *arcp.QuestionView) any { return q.Kind }},
@@ -57,42 +53,8 @@ func newApprovalsList(a *app) *cobra.Command {
 			{"ACTION", func(q *arcp.QuestionView) any { return questionText(q) }},
 		},
 	})
-	cmd.Flags().BoolVar(&allKinds, "all-kinds", false, "also list other questions: permissions, inputs and choices")
+	cmd.Flags().BoolVar(&ql.allKinds, "all-kinds", false, "also list other questions: permissions, inputs and choices")
 	return cmd
-}
-
-// pendingFirst reads the pending questions and then the others, unless a status is asked for.
-type pendingFirst struct{ others bool }
-
-// othersCursor begins the cursors of the other questions. The cursors of a runtime are base64url.
-const othersCursor = "others:"
-
-// fetch reads a page.
-func (p *pendingFirst) fetch(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.QuestionView], error) {
-	args := q.args()
-	if args["status"] != nil {
-		return ask[arcp.Page[arcp.QuestionView]](ctx, c, "approval.list", args)
-	}
-	after := ""
-	if after, p.others = strings.CutPrefix(q.cursor, othersCursor); !p.others {
-		args["status"] = arcp.QuestionPending
-	} else if delete(args, "cursor"); after != "" {
-		args["cursor"] = after
-	}
-	page, err := ask[arcp.Page[arcp.QuestionView]](ctx, c, "approval.list", args)
-	switch {
-	case err != nil:
-	case !p.others && page.NextCursor == "":
-		page.NextCursor = othersCursor
-	case p.others && page.NextCursor != "":
-		page.NextCursor = othersCursor + page.NextCursor
-	}
-	return page, err
-}
-
-// match reports whether a question of the page of fetch is listed: the pending ones were listed before the others.
-func (p *pendingFirst) match(q *arcp.QuestionView) bool {
-	return !p.others || q.Status != arcp.QuestionPending
 }
 
 type approvalArgs struct {

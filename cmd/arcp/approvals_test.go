@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -75,11 +76,59 @@ func TestApprovalsAreListedAndDecided(t *testing.T) {
 	if !found || rest.code != exitOK || strings.Count(rest.stdout, "approval-") != 2 {
 		t.Errorf("another session continues with %q: %s, want the other two approvals", cursor, rest)
 	}
-	wantOutcome(t, "page by page", p.cli("approvals", "ls", "--limit", "2"), exitOK, yes, "--limit 0 lists all")
+	wantOutcome(t, "page by page", p.cli("approvals", "ls", "--limit", "2"), exitOK, "", "--limit 0 lists all")
+	newest := []string{page.Items[0].ApprovalID, gone, soon, no, yes}
+	if got, want := p.cli("approvals", "ls", "-o", "name").stdout, strings.Join(newest, "\n")+"\n"; got != want {
+		t.Errorf("the approvals that are decided are\n%swant the newest first:\n%s", got, want)
+	}
 	if all := p.cli("approvals", "ls", "--limit", "2", "--all").stdout; strings.Count(all, "\n") != 6 {
 		t.Errorf("approvals ls --all prints\n%swant a head and five approvals", all)
 	}
 	wantRefusal(t, p.cli("approvals", "show", "approval-nope"), exitFailed, "NOT_FOUND")
+}
+
+// A question that is answered while the list is read is listed once, and with a cursor the list continues there.
+func TestApprovalsAreListedOnce(t *testing.T) {
+	view := func(id string, at int64, status arcp.QuestionStatus) arcp.QuestionView {
+		return arcp.QuestionView{ApprovalID: id, Kind: arcp.QuestionGate, Status: status, CreatedAt: time.Unix(at, 0)}
+	}
+	requests := 0
+	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
+		requests++
+		answered := arcp.QuestionPending
+		if requests > 1 {
+			answered = arcp.QuestionResolved
+		}
+		var in struct{ Arguments struct{ Status string } }
+		if err := arcp.Unmarshal(env.Payload, &in); err != nil {
+			t.Error(err)
+		}
+		var page arcp.Page[arcp.QuestionView]
+		for _, q := range []arcp.QuestionView{
+			view("approval-1", 1, arcp.QuestionResolved), view("approval-2", 2, answered), view("approval-3", 3, arcp.QuestionExpired),
+			view("approval-5", 5, arcp.QuestionPending), view("approval-4", 4, arcp.QuestionPending), // of another principal
+		} {
+			if in.Arguments.Status == "" || in.Arguments.Status == string(q.Status) {
+				page.Items = append(page.Items, q)
+			}
+		}
+		value, err := arcp.Marshal(page)
+		if err != nil {
+			t.Error(err)
+		}
+		c.complete(env, string(value))
+	})
+	wantOutcome(t, "one is answered", r.cli("approvals", "ls", "-o", "name"), exitOK,
+		"approval-2\napproval-4\napproval-5\napproval-3\napproval-1\n", "")
+	const first, second = "approval-4\napproval-5\napproval-3\n", "approval-2\napproval-1\n"
+	o := r.cli("approvals", "ls", "-o", "name", "--limit", "3")
+	_, cursor, _ := strings.Cut(o.stderr, "--cursor ")
+	if rest := r.cli("approvals", "ls", "-o", "name", "--cursor", strings.TrimSuffix(cursor, " continues\n")); o.stdout != first || rest.stdout != second {
+		t.Errorf("the pages are\n%vand with the cursor\n%v, want\n%sand\n%s", o, rest, first, second)
+	}
+	for _, bad := range []string{"x", "pending/now/approval-1", "pending/2026-01-02T03:04:05Z"} {
+		wantRefusal(t, r.cli("approvals", "ls", "--cursor", bad), exitUsage, "give the cursor that the previous page printed")
+	}
 }
 
 func jobOf(t *testing.T, stdout string) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -22,6 +23,34 @@ func addGroup(root *cobra.Command, id string, commands ...*cobra.Command) {
 		c.GroupID = id
 	}
 	root.AddCommand(commands...)
+}
+
+// refuseUnknownHelp has root refuse the help of a command that does not exist. Cobra prints the help of its parent.
+func (a *app) refuseUnknownHelp(root *cobra.Command) {
+	print := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if a.helpErr = unknownCommand(cmd, cmd.Flags().Args()); a.helpErr == nil {
+			print(cmd, args)
+		}
+	})
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"}) // it was added by the line above
+	printTopic := help.Run
+	help.RunE = func(cmd *cobra.Command, args []string) error {
+		parent, rest, err := root.Find(args)
+		if err = cmp.Or(err, unknownCommand(parent, rest)); err == nil {
+			printTopic(cmd, args)
+		}
+		return err
+	}
+}
+
+// unknownCommand refuses the first argument of a command whose arguments are subcommands.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || !cmd.HasAvailableSubCommands() {
+		return nil
+	}
+	return onlyCommands(cmd, args)
 }
 
 // exitMeanings are the meanings of the exit codes.

@@ -38,6 +38,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(append([]string{}, args...)) // cobra replaces nil by the arguments of the process
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.helpErr
+	}
 	a.report(err)
 	return exitCode(err)
 }
@@ -68,6 +71,7 @@ type app struct {
 	environ        []string
 	args           []string // command line
 	format         outputFormat
-	json           bool // format is json, jsonl or yaml
-	interactive    bool // standard input and standard error are terminals
+	json           bool  // format is json, jsonl or yaml
+	interactive    bool  // standard input and standard error are terminals
+	helpErr        error // of help for a command that does not exist
 }

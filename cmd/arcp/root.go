@@ -40,6 +40,7 @@ func newRoot(a *app) *cobra.Command {
 	addGroup(root, "look", newTools(a), newWorkers(a), newAgents(a), newSessions(a), newResources(a), newContext(a))
 	addGroup(root, "operate", newDoctor(a), newBackup(a), newToken(a), newConformance(a), newBench(a))
 	root.AddCommand(newVersion(a), newExitCodes(), newEnvironment())
+	a.refuseUnknownHelp(root)
 	root.Version = thisBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	return root

@@ -28,6 +28,12 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{"no subcommand", []string{"jobs"}, "arcp jobs needs a subcommand: cancel, interrupt, ls, rerun, rm, show, wait, watch"},
 		{"unknown command with flags", []string{"invok", "--url", "x"}, `unknown command "invok"; did you mean arcp invoke?`},
 		{"unknown subcommand with flags", []string{"jobs", "lst", "--url", "x"}, `unknown command "lst"; did you mean arcp jobs ls?`},
+		{"help of an unknown command", []string{"serv", "--help"}, `unknown command "serv"; did you mean arcp serve?`},
+		{"help of an unknown subcommand", []string{"jobs", "shwo", "--help"}, `unknown command "shwo"; did you mean arcp jobs show?`},
+		{"unknown topic", []string{"help", "serv"}, `unknown command "serv"; did you mean arcp serve?`},
+		{"unknown topic like no other", []string{"help", "zzzzzzzz"}, `unknown command "zzzzzzzz"; the subcommands of arcp are `},
+		{"unknown subcommand as a topic", []string{"help", "jobs", "shwo"}, `unknown command "shwo"; did you mean arcp jobs show?`},
+		{"unknown subcommand of a command", []string{"dev", "tokn", "--help"}, `unknown command "tokn"; did you mean arcp dev token?`},
 		{"unknown flag of a group", []string{"jobs", "--url", "x"}, "unknown flag: --url"},
 		{"unknown flag", []string{"serve", "--tokn", "x"}, "unknown flag --tokn; did you mean --token?"},
 		{"unknown short flag", []string{"serve", "-z"}, "`arcp serve --help` lists the flags"},
@@ -248,6 +254,9 @@ func TestHelp(t *testing.T) {
 		!strings.Contains(additional, "exit-codes") || len(got) == 0 || !containsAll(got, want) {
 		t.Errorf("other commands and topics:\n%s", additional)
 	}
+	wantOutcome(t, "a subcommand", cli(t, "help", "jobs", "ls"), exitOK, "  arcp jobs ls [flags]\n", "")
+	wantOutcome(t, "a subcommand with --help", cli(t, "jobs", "ls", "--help"), exitOK, "  arcp jobs ls [flags]\n", "")
+	wantOutcome(t, "help of an argument", cli(t, "invoke", "demo.echo", "--help"), exitOK, "  arcp invoke TOOL", "")
 	wantOutcome(t, "exit codes", cli(t, "help", "exit-codes"), exitOK, "  130  interrupted", "")
 	wantOutcome(t, "the server's tokens", cli(t, "help", "environment"), exitOK, "  ARCP_SERVER_TOKEN  tokens that the server accepts", "")
 	wantOutcome(t, "variables", cli(t, "help", "environment"), exitOK, "  ARCP_TOKEN     bearer token", "")

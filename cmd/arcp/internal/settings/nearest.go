@@ -20,11 +20,22 @@ func nearest(key string) (string, int) {
 func Closest(name string, names []string) (best string, distance int) {
 	distance = len(name) + 100
 	for _, n := range names {
-		if d := levenshtein.ComputeDistance(name, n); d < distance {
+		if d := editDistance(name, n); d < distance {
 			best, distance = n, d
 		}
 	}
 	return best, distance
+}
+
+// editDistance counts edits of characters. Two neighbours in the wrong order are one edit, once.
+func editDistance(typed, name string) int {
+	d := levenshtein.ComputeDistance(typed, name)
+	for i := 1; i < len(typed); i++ {
+		swapped := []byte(typed)
+		swapped[i-1], swapped[i] = swapped[i], swapped[i-1]
+		d = min(d, 1+levenshtein.ComputeDistance(string(swapped), name))
+	}
+	return d
 }
 
 // Nearest returns the element of names of which name is probably a typo, or "".
