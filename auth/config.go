@@ -91,22 +91,31 @@ func (c *Config) AllowAnonymous() { c.anonymous = true }
 // auth file, for example roles[0], and repeats no token. It joins the errors of several members.
 // After an error c is unchanged.
 func (c *Config) AddPrincipal(p Principal) error {
+	added, err := c.checkPrincipal(p)
+	if err == nil {
+		c.store(added)
+	}
+	return err
+}
+
+// checkPrincipal returns p with its tokens. It does not change c. With an error the result has the valid members.
+func (c *Config) checkPrincipal(p Principal) (*principal, error) {
+	var twice, tooMany error
 	if c.principals[p.Name] != nil {
-		return errors.New("the principal is listed twice: put all its tokens in one entry")
+		twice = &memberError{"name", errors.New("the principal is listed twice: put all its tokens in one entry")}
+	}
+	if len(p.TokenHashes) > maxTokens {
+		tooMany = &memberError{fmt.Sprintf("tokens[%d]", maxTokens), errTooManyTokens}
 	}
 	added, invalid := p.validate(c.opts.CheckLease)
-	err := eachElement("tokens", p.TokenHashes, func(token Secret) error {
+	err := eachElement("tokens", p.TokenHashes[:min(len(p.TokenHashes), maxTokens)], func(token Secret) error {
 		hash, err := parseHash(token.Reveal())
 		if err != nil {
 			return err
 		}
 		return c.appendToken(added, hash)
 	})
-	if err = joined(invalid, err); err != nil {
-		return err
-	}
-	c.store(added)
-	return nil
+	return added, joined(twice, invalid, err, tooMany)
 }
 
 // Token is a bearer token of a principal, like `--token NAME=TOKEN`. The principal has the trust level
@@ -145,15 +154,21 @@ func (c *Config) AddToken(t Token) error {
 	return nil
 }
 
+var errTooManyTokens = fmt.Errorf("a principal has at most %d tokens: remove one", maxTokens)
+
 // appendToken adds a token to p. It does not change c.
 func (c *Config) appendToken(p *principal, hash [sha256.Size]byte) error {
 	if len(p.tokens) >= maxTokens {
-		return fmt.Errorf("a principal has at most %d tokens: remove one", maxTokens)
+		return errTooManyTokens
 	}
-	if slices.Contains(p.tokens, hash) {
+	var owner *principal
+	if c.holders != nil {
+		owner = c.holders.byHash[hash].principal
+	}
+	switch {
+	case slices.Contains(p.tokens, hash), owner != nil && owner.identity.Principal == p.identity.Principal:
 		return errors.New("the token is listed twice: remove one")
-	}
-	if c.holders != nil && c.holders.byHash[hash].principal != nil {
+	case owner != nil:
 		return errors.New("the token belongs to another principal: use a different token for each")
 	}
 	p.tokens = append(p.tokens, hash)
@@ -175,20 +190,30 @@ func (c *Config) store(p *principal) {
 }
 
 // AddIssuer adds an issuer, which must not exist. The error names the invalid member, for example
-// algorithms[0], and repeats no key. After an error c is unchanged.
+// algorithms[0], and repeats no key. It joins the errors of several members. After an error c is
+// unchanged.
 func (c *Config) AddIssuer(i Issuer) error {
+	added, err := c.checkIssuer(i)
+	if err == nil {
+		c.storeIssuer(added)
+	}
+	return err
+}
+
+// checkIssuer returns i. It does not change c. With an error the result has the valid members.
+func (c *Config) checkIssuer(i Issuer) (*issuer, error) {
 	added, err := i.validate(cmp.Or(c.opts.RuntimeID, DefaultRuntimeID))
-	if err != nil {
-		return err
-	}
 	if c.issuers[i.Name] != nil {
-		return errors.New("the issuer is listed twice: put all its keys in one entry")
+		err = joined(&memberError{"issuer", errors.New("the issuer is listed twice: put all its keys in one entry")}, err)
 	}
+	return added, err
+}
+
+func (c *Config) storeIssuer(i *issuer) {
 	if c.issuers == nil {
 		c.issuers = map[string]*issuer{}
 	}
-	c.issuers[i.Name] = added
-	return nil
+	c.issuers[i.name] = i
 }
 
 func (c *Config) policy(scheme string) ChallengePolicy {
@@ -214,12 +239,13 @@ func joined(errs ...error) error {
 	return errors.Join(errs...)
 }
 
-// eachElement checks the elements of the list in a member.
+// eachElement checks the elements of the list in a member. The error joins those of the elements.
 func eachElement[T any](member string, list []T, check func(T) error) error {
+	var errs []error
 	for i, v := range list {
 		if err := check(v); err != nil {
-			return &memberError{fmt.Sprintf("%s[%d]", member, i), err}
+			errs = append(errs, &memberError{fmt.Sprintf("%s[%d]", member, i), err})
 		}
 	}
-	return nil
+	return joined(errs...)
 }

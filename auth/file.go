@@ -133,7 +133,11 @@ func (f *file) principal(n *yaml.Node, at string) error {
 	if err != nil && p.Name == "" { // the unknown key may be the name
 		return err
 	}
-	return errors.Join(err, locate(n, at, f.cfg.AddPrincipal(p)))
+	added, invalid := f.cfg.checkPrincipal(p)
+	if p.Name != "" {
+		f.cfg.store(added) // also an invalid one: a later entry may have its name or tokens
+	}
+	return errors.Join(err, locate(n, at, invalid))
 }
 
 const hashHelp = `printf %s "$TOKEN" | sha256sum prints them`
@@ -151,16 +155,20 @@ func parseHash(s string) (hash [32]byte, err error) {
 }
 
 // issuer reads an element of the key issuers and its key files. An error about a key has the
-// position of the name of its file.
+// position of the name of its file. Values that could be read are checked also beside others with
+// mistakes.
 func (f *file) issuer(n *yaml.Node, at string) error {
 	var i Issuer
 	keyFiles := map[string]position{} // by the member of i that has the content
 	addFile := func(n *yaml.Node, at string) error {
 		return text(func(name string) error {
 			data, err := f.readKeyFile(name)
+			if err != nil {
+				return err
+			}
 			keyFiles[fmt.Sprintf("keys[%d]", len(i.Keys))] = position{n, at}
 			i.Keys = append(i.Keys, Secret(data))
-			return err
+			return nil
 		})(n, at)
 	}
 	err := object(map[string]reader{
@@ -176,16 +184,22 @@ func (f *file) issuer(n *yaml.Node, at string) error {
 		"prefix":      prefix(&i.Prefix),
 		"roles_claim": textInto(&i.RolesClaim),
 	})(n, at)
-	if err != nil {
-		return err
+	added, invalid := f.cfg.checkIssuer(i)
+	if i.Name != "" {
+		f.cfg.storeIssuer(added) // also an invalid one: a later entry may have its name
 	}
-	err = f.cfg.AddIssuer(i)
-	if e, ok := errors.AsType[*memberError](err); ok {
-		if k, ok := keyFiles[e.member]; ok {
-			return errorAt(k.node, k.at, keyFileError(e.err).Error())
+	list := []error{err}
+	for _, invalid := range separate(invalid) {
+		e, isMember := errors.AsType[*memberError](invalid)
+		switch {
+		case isMember && keyFiles[e.member].node != nil:
+			k := keyFiles[e.member]
+			list = append(list, errorAt(k.node, k.at, keyFileError(e.err).Error()))
+		case isMember || err == nil: // else a member that is missing may be the one of err
+			list = append(list, locate(n, at, invalid))
 		}
 	}
-	return locate(n, at, err)
+	return errors.Join(list...)
 }
 
 // position is a value of the auth file and its path.
@@ -226,21 +240,29 @@ func prefix(dst *string) reader {
 
 // locate adds the position of n, or of the member of n that err names. It does so for each error that err joins.
 func locate(n *yaml.Node, at string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		var list []error
-		for _, err := range several.Unwrap() {
-			list = append(list, locate(n, at, err))
+	var list []error
+	for _, err := range separate(err) {
+		if e, ok := errors.AsType[*memberError](err); ok {
+			list = append(list, errorAt(lookup(n, e.member), joinPath(at, e.member), e.err.Error()))
+			continue
 		}
-		return errors.Join(list...)
+		list = append(list, errorAt(n, at, err.Error()))
 	}
-	e, ok := errors.AsType[*memberError](err)
-	if !ok {
-		return errorAt(n, at, err.Error())
+	return errors.Join(list...)
+}
+
+// separate returns the errors that err joins.
+func separate(err error) (list []error) {
+	several, ok := err.(interface{ Unwrap() []error })
+	switch {
+	case ok:
+		for _, err := range several.Unwrap() {
+			list = append(list, separate(err)...)
+		}
+	case err != nil:
+		list = append(list, err)
 	}
-	return errorAt(lookup(n, e.member), joinPath(at, e.member), e.err.Error())
+	return list
 }
 
 // lookup returns the member of n at a path such as roles[0] or limits.jobs.

@@ -136,7 +136,7 @@ func TestBadFilesNameTheEntry(t *testing.T) {
 		{"a name of an anonymous session", "principals: [{name: 'anonymous:x'}]",
 			[]string{`names with "anonymous:" belong to anonymous sessions`}},
 		{"a principal twice", "principals:\n- name: a\n- name: a",
-			[]string{"line 3: principals[1]: the principal is listed twice", "put all its tokens in one entry"}},
+			[]string{"line 3: principals[1].name: the principal is listed twice", "put all its tokens in one entry"}},
 		{"a token twice", "principals: [{name: a, tokens: ['" + hashA + "', '" + hashA + "']}]",
 			[]string{"principals[0].tokens[1]: the token is listed twice"}},
 		{"a token of two principals",
@@ -204,7 +204,7 @@ func TestBadFilesNameTheEntry(t *testing.T) {
 			[]string{"only the runtime may assign names with this prefix"}},
 		{"an issuer twice",
 			"issuers:\n- &i {issuer: i, key_files: [secret], algorithms: [HS256]}\n- {issuer: i, key_files: [rsa.pem], algorithms: [RS256]}",
-			[]string{"line 3: issuers[1]: the issuer is listed twice"}},
+			[]string{"line 3: issuers[1].issuer: the issuer is listed twice"}},
 		{"an alias", "principals: [&a {name: b}, *a]", []string{"line 1: aliases are not supported"}},
 		{"an alias of nothing", "principals: [*tok]", []string{"aliases are not supported"}},
 		{"an alias of itself", "a: &a [*a]", []string{"aliases are not supported"}},
@@ -217,6 +217,49 @@ func TestBadFilesNameTheEntry(t *testing.T) {
 			t.Errorf("%s: a configuration comes with an error", c.why)
 		}
 	}
+}
+
+// One reading finds every mistake, also beside others and in an entry whose name or token another one has.
+func TestBadFileHasEveryMistake(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"secret": strings.Repeat("s", 32), "short": "s"})
+	_, err := parseFile([]byte(`principals:
+- {name: a, roles: [clint, approver, obsrver], sees: ['', '[a'], tokens: [plain, '`+hashA+`', short]}
+- {name: a, tokens: ['`+hashA+`', '`+hashB+`', '`+hashB+`'], trust: trust}
+- {name: b, tokens: [`+manyHashes(maxTokens+1)+`, plain]}
+issuers:
+- {issuer: i, key_files: [nope, short, secret], algorithms: [None, HS265], prefix: 'uid:'}
+- {issuer: i, key_files: [secret], algorithms: [HS256, RS256, HS512]}
+- {algorithms: [none]}
+`), dir, Options{})
+	var got []string
+	for _, e := range FileErrors(err) {
+		got = append(got, fmt.Sprintf("%d %s %s", e.Line, e.Path, strings.Join(strings.Fields(e.Text)[:3], " ")))
+	}
+	slices.Sort(got)
+	want(t, "the mistakes", got, []string{
+		"2 principals[0].roles[0] unknown role \"clint\":",
+		"2 principals[0].roles[2] unknown role \"obsrver\":",
+		"2 principals[0].sees[0] an empty pattern",
+		"2 principals[0].sees[1] the pattern has",
+		"2 principals[0].tokens[0] want sha256: and",
+		"2 principals[0].tokens[2] want sha256: and",
+		"3 principals[1].name the principal is",
+		"3 principals[1].tokens[0] the token is",
+		"3 principals[1].tokens[2] the token is",
+		"3 principals[1].trust unknown trust \"trust\":",
+		"4 principals[2].tokens[16] a principal has",
+		"6 issuers[0].algorithms[0] a JWT without",
+		"6 issuers[0].algorithms[1] unknown algorithm \"HS265\":",
+		"6 issuers[0].key_files[0] key file (paths",
+		"6 issuers[0].key_files[1] key file (paths",
+		"6 issuers[0].prefix only the runtime",
+		"7 issuers[1] algorithm HS512 fits",
+		"7 issuers[1] algorithm RS256 fits",
+		"7 issuers[1].issuer the issuer is",
+		"8 issuers[2] issuer is missing:",
+		"8 issuers[2] the issuer has",
+		"8 issuers[2].algorithms[0] a JWT without",
+	})
 }
 
 func manyHashes(n int) string {

@@ -37,27 +37,35 @@ type Issuer struct {
 	RolesClaim string // claim with the roles; default: the roles are configured
 }
 
-// validate returns the issuer. The result shares no memory with i.
+// validate returns the issuer. The result shares no memory with i. The error joins the mistakes of all members.
 func (i Issuer) validate(runtimeID string) (*issuer, error) {
 	added := &issuer{
 		name: i.Name, audience: cmp.Or(i.Audience, runtimeID), algorithms: slices.Clone(i.Algorithms),
 		claim: cmp.Or(i.Claim, "sub"), prefix: i.Prefix, rolesClaim: i.RolesClaim,
 	}
-	err := eachElement("keys", i.Keys, func(text Secret) error {
+	invalid := joined(eachElement("keys", i.Keys, func(text Secret) error {
 		keys, err := parseKeys([]byte(text))
 		added.keys = append(added.keys, keys...)
 		return err
-	})
-	if err != nil {
-		return nil, err
+	}), eachElement("algorithms", i.Algorithms, checkAlgorithm))
+	if invalid == nil && len(added.keys) > 0 {
+		invalid = added.checkAlgorithms()
 	}
-	if err := eachElement("algorithms", i.Algorithms, checkAlgorithm); err != nil {
-		return nil, err
+	return added, joined(append(i.missing(), invalid, added.check())...)
+}
+
+// missing returns an error for each required member that is not set.
+func (i Issuer) missing() (errs []error) {
+	if i.Name == "" {
+		errs = append(errs, errors.New("issuer is missing: give the iss claim of its tokens"))
 	}
-	if err := added.check(); err != nil {
-		return nil, err
+	if len(i.Keys) == 0 {
+		errs = append(errs, errors.New("the issuer has no key: give jwks or key_files"))
 	}
-	return added, nil
+	if len(i.Algorithms) == 0 {
+		errs = append(errs, errors.New("algorithms is missing: list the algorithms of the issuer, for example [RS256]"))
+	}
+	return errs
 }
 
 func checkAlgorithm(name string) error {
@@ -237,31 +245,27 @@ func texts(v any) (out []string) {
 	return out
 }
 
-// check returns an error that names the first missing or invalid setting.
+// check refuses too many keys, and a prefix that only the runtime may assign.
 func (i *issuer) check() error {
-	switch {
-	case i.name == "":
-		return errors.New("issuer is missing: give the iss claim of its tokens")
-	case len(i.keys) == 0:
-		return errors.New("the issuer has no key: give jwks or key_files")
-	case len(i.keys) > maxKeys:
-		return fmt.Errorf("there are %d keys: at most %d", len(i.keys), maxKeys)
-	case len(i.algorithms) == 0:
-		return errors.New("algorithms is missing: list the algorithms of the issuer, for example [RS256]")
-	case reserved(i.prefix):
-		return errors.New("only the runtime may assign names with this prefix: choose another")
+	var errs []error
+	if len(i.keys) > maxKeys {
+		errs = append(errs, fmt.Errorf("there are %d keys: at most %d", len(i.keys), maxKeys))
 	}
-	return i.checkAlgorithms()
+	if reserved(i.prefix) {
+		errs = append(errs, &memberError{"prefix", errors.New("only the runtime may assign names with this prefix: choose another")})
+	}
+	return joined(errs...)
 }
 
-// checkAlgorithms refuses an algorithm that fits no key, for example HMAC with a public key.
+// checkAlgorithms refuses each algorithm that fits no key, for example HMAC with a public key.
 func (i *issuer) checkAlgorithms() error {
+	var errs []error
 	for _, a := range i.algorithms {
 		if !slices.ContainsFunc(i.keys, func(k *key) bool { return k.mayVerify(a, "") }) {
-			return fmt.Errorf("algorithm %s fits none of the keys (%s): remove it or give a key for it", a, i.kinds())
+			errs = append(errs, fmt.Errorf("algorithm %s fits none of the keys (%s): remove it or give a key for it", a, i.kinds()))
 		}
 	}
-	return nil
+	return joined(errs...)
 }
 
 func (i *issuer) kinds() string {

@@ -97,17 +97,18 @@ func (p Principal) checkLease(valid func([]byte) error) error {
 
 var errCount = errors.New("want a whole number, 0 or more")
 
-// check refuses a negative member.
+// check refuses negative members.
 func (l Limits) check() error {
-	switch {
-	case l.Sessions < 0:
-		return &memberError{"limits.sessions", errCount}
-	case l.Jobs < 0:
-		return &memberError{"limits.jobs", errCount}
-	case l.RatePerMin < 0:
-		return &memberError{"limits.rate_per_min", errCount}
+	var errs []error
+	for _, limit := range []struct {
+		member string
+		value  int
+	}{{"limits.sessions", l.Sessions}, {"limits.jobs", l.Jobs}, {"limits.rate_per_min", l.RatePerMin}} {
+		if limit.value < 0 {
+			errs = append(errs, &memberError{limit.member, errCount})
+		}
 	}
-	return nil
+	return joined(errs...)
 }
 
 func checkGlob(pattern string) error {
