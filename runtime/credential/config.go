@@ -202,7 +202,7 @@ func (c *Config) mistakes() (found []configError) {
 	own, ok := map[string][]string{KindStatic: {"file"}, KindHTTP: {"url", "token_file"}, KindExec: {"command"}}[c.Kind]
 	if !ok {
 		add(c.Kind == "", "kind", "want static, http or exec")
-		return found
+		return append(found, c.mistakesOfValues()...)
 	}
 	set := map[string]bool{"file": c.File != "", "url": c.URL != "", "token_file": c.TokenFile != "", "command": len(c.Command) > 0}
 	for _, key := range slices.Sorted(maps.Keys(set)) {
@@ -213,21 +213,24 @@ func (c *Config) mistakes() (found []configError) {
 			add(false, key, fmt.Sprintf("kind %s has no use for it: remove it", c.Kind))
 		}
 	}
-	return append(found, c.mistakesOfKind()...)
+	if c.Kind == KindStatic && c.Endpoint == "" {
+		add(true, "endpoint", "kind static needs it: say where the credentials are good")
+	}
+	useless := func(e configError) bool { return !slices.Contains(own, e.key) }
+	return append(found, slices.DeleteFunc(c.mistakesOfValues(), useless)...)
 }
 
-func (c *Config) mistakesOfKind() []configError {
-	switch {
-	case c.Kind == KindStatic && c.Endpoint == "":
-		return []configError{{"endpoint", "kind static needs it: say where the credentials are good", true}}
-	case c.Kind == KindExec && len(c.Command) > 0 && !filepath.IsAbs(c.Command[0]):
-		return []configError{{key: "command", text: "the program needs its absolute path: the search path is not used"}}
-	case c.Kind == KindHTTP && c.URL != "":
+// mistakesOfValues returns the mistakes in command and url, whatever the kind.
+func (c *Config) mistakesOfValues() (found []configError) {
+	if len(c.Command) > 0 && !filepath.IsAbs(c.Command[0]) {
+		found = append(found, configError{key: "command", text: "the program needs its absolute path: the search path is not used"})
+	}
+	if c.URL != "" {
 		if _, err := gatewayURL(c.URL); err != nil {
-			return []configError{{key: "url", text: err.Error()}}
+			found = append(found, configError{key: "url", text: err.Error()})
 		}
 	}
-	return nil
+	return found
 }
 
 // gatewayURL accepts https, and http to this host.
