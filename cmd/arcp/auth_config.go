@@ -14,10 +14,13 @@ import (
 // loadAuth reads the authentication settings. local reports a loopback listener, where tokens have more roles.
 func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
 	cfg := new(auth.Config)
+	var mistakes []error
 	if name := v.Text("auth-file"); name != "" {
-		var err error
-		if cfg, err = auth.Load(name, auth.Options{RuntimeID: v.Text("runtime-id"), CheckLease: runtime.CheckLease}); err != nil {
-			return nil, authMistakes(v, name, err)
+		loaded, err := auth.Load(name, auth.Options{RuntimeID: v.Text("runtime-id"), CheckLease: runtime.CheckLease})
+		if err != nil {
+			mistakes = append(mistakes, authMistakes(v, name, err))
+		} else {
+			cfg = loaded
 		}
 	}
 	var roles []auth.Role // of a principal without an entry in the auth file
@@ -25,15 +28,20 @@ func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
 		roles = auth.LocalRoles()
 	}
 	for _, t := range v.Secrets("token") {
-		name, token, ok := strings.Cut(t.Reveal(), "=")
-		if !ok || name == "" || token == "" {
-			return nil, tokenMistake(v, errors.New("write a token of a server as NAME=TOKEN with the name of the principal"))
-		}
-		if err := cfg.AddToken(auth.Token{Principal: name, Secret: auth.Secret(token), Roles: roles}); err != nil {
-			return nil, tokenMistake(v, err)
+		if err := addToken(cfg, t, roles); err != nil {
+			mistakes = append(mistakes, v.MistakeIn("token", fmt.Errorf("%s: %w", v.Where("token"), err)))
 		}
 	}
-	return cfg, nil
+	return cfg, settings.Join(mistakes...)
+}
+
+// addToken adds a token of the form NAME=TOKEN.
+func addToken(cfg *auth.Config, text auth.Secret, roles []auth.Role) error {
+	name, token, ok := strings.Cut(text.Reveal(), "=")
+	if !ok || name == "" || token == "" {
+		return errors.New("write a token of a server as NAME=TOKEN with the name of the principal")
+	}
+	return cfg.AddToken(auth.Token{Principal: name, Secret: auth.Secret(token), Roles: roles})
 }
 
 // minToken is the length of a token in bytes below which a token of a server gets a warning, and --http-token-file is
@@ -56,10 +64,6 @@ func shortTokens(v *settings.Values) []string {
 	}
 	return []string{fmt.Sprintf("%s: a token of %s has fewer than %d characters and can be guessed; `arcp token new` makes one",
 		v.Where("token"), strings.Join(names, ", "), minToken)}
-}
-
-func tokenMistake(v *settings.Values, err error) error {
-	return v.MistakeIn("token", fmt.Errorf("%s: %w", v.Where("token"), err))
 }
 
 // authMistakes returns the mistakes in the auth file, with their positions there. Another error, such as of a file that

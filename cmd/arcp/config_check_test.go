@@ -40,6 +40,7 @@ provisioners:
 		file + `:1:9: listen nowhere: give HOST:PORT`,
 		file + `:2:12: max-frame 1024: give at least 64KiB`,
 		file + `:3:1: unknown key "rat"; did you mean "rate"?`,
+		file + `:5:11: tls-cert /nonexistent: no such file or directory`,
 		file + `:5:11: tls-cert needs --tls-key`,
 		file + `:7:18: artifact-bucket: artifacts in a bucket need a data directory`,
 		file + `:8:18: secret-key-file: `,
@@ -60,18 +61,18 @@ provisioners:
 		}
 		rest = after
 	}
-	if n := strings.Count(o.stdout, "\n"); n != 16 {
-		t.Errorf("%d lines, want 16:\n%s", n, o.stdout)
+	if n := strings.Count(o.stdout, "\n"); n != 17 {
+		t.Errorf("%d lines, want 17:\n%s", n, o.stdout)
 	}
 	var list []struct {
 		File, Key, Message string
 		Line, Column       int
 	}
 	o = cli(t, "config", "check", file, "-o", "json")
-	if err := json.Unmarshal([]byte(o.stdout), &list); err != nil || o.code != exitUsage || len(list) != 15 {
-		t.Fatalf("%v %v, want 15 mistakes and exit code 2", o, err)
+	if err := json.Unmarshal([]byte(o.stdout), &list); err != nil || o.code != exitUsage || len(list) != 16 {
+		t.Fatalf("%v %v, want 16 mistakes and exit code 2", o, err)
 	}
-	if m := list[7]; m.File != file || m.Line != 11 || m.Column != 27 || m.Key != "tools[1].limts" || !strings.HasPrefix(m.Message, "unknown key") {
+	if m := list[8]; m.File != file || m.Line != 11 || m.Column != 27 || m.Key != "tools[1].limts" || !strings.HasPrefix(m.Message, "unknown key") {
 		t.Errorf("mistake %+v", m)
 	}
 	if m := list[0]; m.Key != "listen" || m.Message != "nowhere: give HOST:PORT, for example 127.0.0.1:7777" {
@@ -79,11 +80,11 @@ provisioners:
 	}
 	// A server prints the same list and starts nothing.
 	o = cli(t, "serve", "--config", file)
-	if o.code != exitUsage || o.stdout != "" || !strings.HasPrefix(o.stderr, "arcp: 15 mistakes in the configuration:\n"+file+":1:9: listen") {
+	if o.code != exitUsage || o.stdout != "" || !strings.HasPrefix(o.stderr, "arcp: 16 mistakes in the configuration:\n"+file+":1:9: listen") {
 		t.Errorf("serve: %v, want the mistakes and exit code 2", o)
 	}
 	o = cli(t, "dev", "--config", file)
-	if o.code != exitUsage || !strings.HasPrefix(o.stderr, "arcp: 15 mistakes in the configuration:\n") {
+	if o.code != exitUsage || !strings.HasPrefix(o.stderr, "arcp: 16 mistakes in the configuration:\n") {
 		t.Errorf("dev: %v, want the mistakes and exit code 2", o)
 	}
 }
@@ -132,6 +133,41 @@ provisioners:
 	}
 	if n := strings.Count(o.stdout, "\n"); n != 15 || o.code != exitUsage {
 		t.Errorf("%d lines and exit code %d, want 15 and 2:\n%s", n, o.code, o.stdout)
+	}
+}
+
+// A file that is missing hides no other mistake, and its mistake has the position of the key.
+func TestConfigCheckReportsMistakesBesideMissingFiles(t *testing.T) {
+	dir := t.TempDir()
+	_, key := makeCertificate(t, dir, "one", 1)
+	cert := write(t, filepath.Join(dir, "bad.crt"), "no certificate")
+	file := write(t, filepath.Join(dir, "arcp.yaml"), `auth-file: /nonexistent/auth
+token: [secret, a=b, c=b]
+tls-cert: `+cert+`
+tls-key: /nonexistent/key
+provisioners:
+  - {name: p, kind: vault, for: ["*"], command: [issue], url: "ftp://x", file: /nonexistent/pool}
+`)
+	o := cli(t, "config", "check", file)
+	want := file + `:1:12: auth-file: auth file /nonexistent/auth: no such file or directory
+` + file + `:2:8: token: write a token of a server as NAME=TOKEN with the name of the principal
+` + file + `:2:8: token: add token: the token belongs to another principal: use a different token for each
+` + file + `:3:11: tls-cert ` + cert + `: the file has no certificate in PEM
+` + file + `:4:10: tls-key /nonexistent/key: no such file or directory
+` + file + `:6:21: provisioners[0].kind: want static, http or exec
+` + file + `:6:49: provisioners[0].command: the program needs its absolute path: the search path is not used
+` + file + `:6:63: provisioners[0].url: want https, or http to this host
+` + file + `:6:80: provisioners[0].file: /nonexistent/pool: no such file or directory
+`
+	if o.stdout != want || o.code != exitUsage {
+		t.Errorf("exit code %d and\n%swant 2 and\n%s", o.code, o.stdout, want)
+	}
+	for text, want := range map[string]string{
+		"tls-key: " + key + "\n":  ":1:10: tls-key needs --tls-cert with the certificate of the key",
+		"tls-key: " + cert + "\n": ":1:10: tls-key " + cert + ": the file has no private key in PEM",
+	} {
+		file := write(t, filepath.Join(dir, "tls.yaml"), text)
+		wantOutcome(t, text, cli(t, "config", "check", file), exitUsage, file+want, "")
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,7 +48,7 @@ func newConfiguration(v *settings.Values, err error, log zerolog.Logger) (*confi
 	c.auth, err = loadAuth(v, isLoopback(c.ends.listen))
 	mistakes = append(mistakes, err)
 	c.cert, err = loadCertificate(v)
-	add("tls-cert", err)
+	mistakes = append(mistakes, err)
 	if file := v.Text("secret-key-file"); file != "" {
 		if _, err := credential.LoadSealer(file); err != nil {
 			add("secret-key-file", fmt.Errorf("%s: %w", v.Where("secret-key-file"), err))
@@ -95,12 +97,29 @@ func checkProvisioners(v *settings.Values) error {
 	}
 	items, _ := raw.([]any)
 	for i, item := range items {
+		entry := []string{"provisioners", strconv.Itoa(i)}
 		list, err := credential.ParseConfigs([]any{item})
-		if err != nil {
-			continue // it is among the mistakes
+		if err != nil { // it is among the mistakes
+			mistakes = append(mistakes, missingFiles(v, item, entry))
+			continue
 		}
 		if _, err = list[0].Open(); err != nil {
-			mistakes = append(mistakes, v.Mistake(settings.Position{Path: []string{"provisioners", strconv.Itoa(i)}}, oneLine(err.Error())))
+			mistakes = append(mistakes, v.Mistake(settings.Position{Path: entry}, oneLine(err.Error())))
+		}
+	}
+	return settings.Join(mistakes...)
+}
+
+// missingFiles returns a mistake for each file that an entry of provisioners names and that does not exist. It is for an
+// entry with other mistakes, which cannot be opened.
+func missingFiles(v *settings.Values, item any, entry []string) error {
+	keys, _ := item.(map[string]any) // another item is a mistake
+	var mistakes []error
+	for _, key := range []string{"file", "token_file", "token-file"} {
+		if name, _ := keys[key].(string); name != "" {
+			if _, err := os.Stat(name); err != nil {
+				mistakes = append(mistakes, v.Mistake(settings.Position{Path: append(slices.Clone(entry), key)}, oneLine(fmt.Sprintf("%s: %v", name, cause(err)))))
+			}
 		}
 	}
 	return settings.Join(mistakes...)

@@ -122,11 +122,14 @@ func (v *Values) Locate(list Mistakes, setting string, where func(index string) 
 	return Join(all...)
 }
 
-// MistakeIn returns err as a mistake in the value of a setting, at the position of the value. Where(name) at the
-// beginning of its text is not part of Message.
+// MistakeIn returns err as a mistake in the value of a setting, at the position of the value. The text for people begins
+// with Where(name), unless the setting has its default. Message does not.
 func (v *Values) MistakeIn(name string, err error) Mistake {
 	m := Mistake{Key: name, text: err.Error()}
-	m.Message = strings.TrimLeft(strings.TrimPrefix(m.text, v.Where(name)), ": ")
+	rest, begins := strings.CutPrefix(m.text, v.Where(name))
+	if m.Message = strings.TrimLeft(rest, ": "); !begins && v.IsSet(name) {
+		m.text = v.Where(name) + ": " + m.text
+	}
 	if v.get(name).Source == FromFile {
 		m.File = v.File
 		m.Line, m.Column = v.doc.position(Position{Path: []string{name}})
