@@ -10,7 +10,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -63,10 +66,15 @@ func newDevToken(a *app) *cobra.Command {
 		Example: "  export ARCP_TOKEN=$(arcp dev token)",
 		Args:    noArgs,
 	}
-	cmd.Flags().StringVar(&address, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
+	cmd.Flags().StringVar(&address, "url", "", "URL of the runtime; default: $ARCP_URL, "+defaultURL+", or the only other `arcp dev`")
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
-		address = cmp.Or(address, a.env("ARCP_URL"), defaultURL)
-		token, err := runningDevToken(cmd.Context(), address)
+		ctx, cancel := context.WithTimeout(cmd.Context(), connectTimeout)
+		defer cancel()
+		find := anyDevToken
+		if address = cmp.Or(address, a.env("ARCP_URL")); address != "" {
+			find = func(ctx context.Context) (string, error) { return runningDevToken(ctx, address) }
+		}
+		token, err := find(ctx)
 		if err != nil {
 			return err
 		}
@@ -76,6 +84,32 @@ func newDevToken(a *app) *cobra.Command {
 	return cmd
 }
 
+// anyDevToken returns the token of the `arcp dev` of this user at the default URL. If none runs there, it returns the
+// token of the only one on another port.
+func anyDevToken(ctx context.Context) (string, error) {
+	token, err := runningDevToken(ctx, defaultURL)
+	if err == nil {
+		return token, nil
+	}
+	var urls []string
+	for _, port := range knownPorts() {
+		address := fmt.Sprintf("ws://127.0.0.1:%d/arcp", port)
+		if found, err := runningDevToken(ctx, address); err == nil {
+			token, urls = found, append(urls, address)
+		}
+	}
+	switch len(urls) {
+	case 0:
+		return "", fmt.Errorf("%w, or give --url", err)
+	case 1:
+		return token, nil
+	}
+	return "", usagef("several `arcp dev` of this user run: give --url %s", strings.Join(urls, " or --url "))
+}
+
+// devTokenWait bounds the wait for the token of a runtime that has just opened its port.
+const devTokenWait = 500 * time.Millisecond
+
 // runningDevToken returns the token of the `arcp dev` of this user that listens at a URL. The file of a server that was
 // killed is still there, so it connects first.
 func runningDevToken(ctx context.Context, address string) (string, error) {
@@ -83,25 +117,26 @@ func runningDevToken(ctx context.Context, address string) (string, error) {
 	if err != nil || u.Port() == "" || !loopbackHost(u.Hostname()) {
 		return "", usagef("--url %s: give the URL of an `arcp dev` on this machine, for example %s", address, defaultURL)
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
 	if err != nil {
 		return "", &exitError{exitUnreachable, fmt.Errorf("no runtime answers at %s: %w; `arcp dev` starts one", address, netCause(err))}
 	}
 	_ = conn.Close() // nothing was sent
-	token := tokenOfDev(u)
-	if token == "" {
-		return "", failf("the runtime at %s has no token of `arcp dev` of this user: it is of another user, or has tokens of its own; use one of them", address)
+	for end := time.Now().Add(devTokenWait); ; time.Sleep(devTokenWait / 50) {
+		if token := tokenOfDev(u); token != "" {
+			return token, nil
+		}
+		if time.Now().After(end) {
+			return "", failf("the runtime at %s has no token of `arcp dev` of this user: it is of another user, or has tokens of its own; use one of them", address)
+		}
 	}
-	return token, nil
 }
 
 // dev adds a token to a server.
 type dev struct {
 	load      func(token auth.Secret) (*settings.Values, error)
-	token     auth.Secret // empty: authentication is configured
-	tokenFile string      // file where clients of this user find the token; empty: none
+	token     auth.Secret            // empty: authentication is configured
+	tokenFile atomic.Pointer[string] // file where clients of this user find the token; nil: none
 }
 
 // settings loads the settings, and adds the token of the data directory unless authentication is configured.
@@ -159,9 +194,6 @@ func (d *dev) banner(s *server) {
 	if d.token != "" {
 		line("token", "%s", d.token.Reveal())
 	}
-	if d.token != "" && s.main != nil {
-		d.publishToken(s.main.Addr())
-	}
 	line("try", "%s", d.example(s))
 }
 
@@ -195,7 +227,7 @@ func (d *dev) example(s *server) string {
 	if s.main != nil && s.url() != defaultURL {
 		words = append(words, "--url", s.url())
 	}
-	if d.tokenFile == "" {
+	if d.tokenFile.Load() == nil {
 		words = append(words, "--token", "TOKEN")
 	}
 	return strings.Join(append(words, "demo.echo", `'{"hello":"world"}'`), " ")
@@ -205,7 +237,7 @@ func (d *dev) example(s *server) string {
 // --token, so errors are ignored.
 func (d *dev) publishToken(addr net.Addr) {
 	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || !tcp.IP.IsLoopback() {
+	if d.token == "" || !ok || !tcp.IP.IsLoopback() {
 		return
 	}
 	path, err := knownTokenFile(tcp.Port)
@@ -214,21 +246,39 @@ func (d *dev) publishToken(addr net.Addr) {
 	}
 	_ = os.Remove(path) // of an earlier server on the same port
 	if writeSecret(path, []byte(d.token.Reveal()+"\n")) == nil {
-		d.tokenFile = path
+		d.tokenFile.Store(&path)
 	}
 }
 
 // removeToken removes the published token.
 func (d *dev) removeToken() {
-	if d.tokenFile != "" {
-		_ = os.Remove(d.tokenFile) // the next server overwrites a remaining file
+	if path := d.tokenFile.Load(); path != nil {
+		_ = os.Remove(*path) // the next server overwrites a remaining file
 	}
 }
+
+// tokenDir is the directory of published tokens in the state directory.
+const tokenDir = "tokens"
 
 // knownTokenFile returns the file with the published token of the server on a loopback port.
 func knownTokenFile(port int) (string, error) {
 	dir, err := stateDir()
-	return filepath.Join(dir, "tokens", fmt.Sprint(port)), err
+	return filepath.Join(dir, tokenDir, strconv.Itoa(port)), err
+}
+
+// knownPorts returns the loopback ports of published tokens, also of servers that were killed.
+func knownPorts() (ports []int) {
+	dir, err := stateDir()
+	if err != nil {
+		return nil
+	}
+	entries, _ := os.ReadDir(filepath.Join(dir, tokenDir)) // without the directory there are none
+	for _, e := range entries {
+		if port, err := strconv.Atoi(e.Name()); err == nil {
+			ports = append(ports, port)
+		}
+	}
+	return ports
 }
 
 // knownToken returns the published token of the server on a loopback port.

@@ -304,6 +304,37 @@ func TestDevCreatesATokenOnce(t *testing.T) {
 	wantOutcome(t, "another machine", cli(t, "dev", "token", "--url", "wss://arcp.example.com/arcp"), exitUsage, "", "on this machine")
 }
 
+// The token can be printed while the server starts, whatever its port is.
+func TestDevTokenWhileTheServerStarts(t *testing.T) {
+	t.Parallel()
+	env := []string{"XDG_STATE_HOME=" + t.TempDir()}
+	print := func() (token, errs string, code int) {
+		t.Helper()
+		p := start(t, env, "dev", "token")
+		code = p.wait()
+		return <-p.first, p.errs.String(), code
+	}
+	if _, errs, code := print(); code != exitUnreachable || !strings.Contains(errs, "`arcp dev` starts one, or give --url") {
+		t.Errorf("without a server: exit code %d and %s, want 7 and the remedies", code, errs)
+	}
+	slow := write(t, filepath.Join(t.TempDir(), "arcp.yaml"), "tools: [{mcp: {name: m, command: [sleep, '3600']}}]\n")
+	args := []string{"dev", "--data", ":memory:", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+	p := start(t, env, append(args, "--config", slow)...)
+	until(t, "the token is printed", func() bool {
+		token, _, code := print()
+		return code == exitOK && strings.HasPrefix(token, "dev_")
+	})
+	select {
+	case line := <-p.first:
+		t.Errorf("the server has started: %s", line)
+	default:
+	}
+	listening(start(t, env, args...))
+	if _, errs, code := print(); code != exitUsage || strings.Count(errs, "--url ws://127.0.0.1:") != 2 {
+		t.Errorf("with two servers: exit code %d and %s, want 2 and both URLs", code, errs)
+	}
+}
+
 func knownFile(t *testing.T, url string) string {
 	t.Helper()
 	addr, _, _ := strings.Cut(strings.TrimPrefix(url, "ws://"), "/")

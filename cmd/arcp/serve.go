@@ -216,6 +216,9 @@ func (s *server) open(ctx context.Context) (err error) {
 		if s.main, err = openListener(ctx, s.values, "listen", s.ends.listen); err != nil {
 			return err
 		}
+		if s.dev != nil { // at once: from now on connections wait for the server
+			s.dev.publishToken(s.main.Addr())
+		}
 	}
 	if s.ends.admin != "" {
 		if s.admin, err = openListener(ctx, s.values, "admin", s.ends.admin); err != nil {
