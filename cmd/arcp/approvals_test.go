@@ -179,10 +179,10 @@ func TestApprovalsRefusesBadArguments(t *testing.T) {
 	}{
 		{[]string{"approvals"}, "arcp approvals needs a subcommand: approve, deny, ls, show, wait"},
 		{[]string{"approvals", "ls", "--status", "open"}, `--status: "open" is not one of pending, resolved, expired, cancelled`},
-		{[]string{"approvals", "ls", "--limit", "x"}, `invalid argument "x" for "--limit"`},
+		{[]string{"approvals", "ls", "--limit", "x"}, `--limit: "x" is not a whole number of 0 or more`},
 		{[]string{"approvals", "wait", "x", "--timeout", "-1s"}, "--timeout -1s"},
 		{[]string{"input"}, "arcp input needs a subcommand: answer, ls"},
-		{[]string{"input", "ls", "--limit", "x"}, `invalid argument "x" for "--limit"`},
+		{[]string{"input", "ls", "--limit", "x"}, `--limit: "x" is not a whole number of 0 or more`},
 		{[]string{"input", "answer", "x"}, "give one answer: a JSON value, --choice, --grant or --deny"},
 		{[]string{"input", "answer", "x", "1", "--deny"}, "give one answer"},
 		{[]string{"input", "answer", "x", "--deny", "--seconds", "3"}, "--seconds and --resource need --grant"},

@@ -16,7 +16,7 @@ import (
 type eventPrinter struct {
 	w     io.Writer
 	json  bool // print envelopes as JSON
-	all   bool // also print heartbeats and similar events
+	all   bool // also print the start, checkpoints and similar events, with their numbers
 	steps bool // the job is a workflow, whose events of steps replace the events of its calls
 	bar   *progressBar
 
@@ -61,7 +61,7 @@ func (p *eventPrinter) event(env *arcp.Envelope) {
 		p.bar.show(payload[arcp.JobProgressPayload](env))
 	case st != nil && p.all:
 		p.text(env, describeStream(env.Type, st, content, err))
-	case st == nil:
+	case st == nil && env.Type != arcp.JobHeartbeat: // a person sees that the job has not ended
 		p.line(env)
 	}
 }
@@ -118,7 +118,7 @@ func payload[T any](env *arcp.Envelope) T {
 // eventDelegate is the name of the event of a call of another tool.
 const eventDelegate = "delegate"
 
-// describe returns an event as one line. detail reports an event of little interest, such as a heartbeat.
+// describe returns an event as one line. detail reports an event of little interest, such as a checkpoint.
 func describe(env *arcp.Envelope) (line string, detail bool) {
 	switch env.Type {
 	case arcp.JobAccepted:
@@ -127,8 +127,7 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 	case arcp.JobStarted:
 		return label("started", payload[arcp.JobStartedPayload](env).Description), true
 	case arcp.JobHeartbeat:
-		p := payload[arcp.JobHeartbeatPayload](env)
-		return label("heartbeat", p.Sequence, p.State), true
+		return label("heartbeat", "the job is", payload[arcp.JobHeartbeatPayload](env).State), true
 	case arcp.JobProgress:
 		return label("progress", progressText(payload[arcp.JobProgressPayload](env))), false
 	case arcp.JobCheckpoint:

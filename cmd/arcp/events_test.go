@@ -45,7 +45,7 @@ func TestDescribeShowsEachEvent(t *testing.T) {
 		{arcp.LeaseExtended, arcp.LeaseExtendedPayload{LeaseID: "lease_1", ExpiresAt: day},
 			"lease      lease_1 extended until 2030-01-02 15:04:05"},
 		{arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: "lease_1", Reason: "enough"}, "lease      lease_1 revoked enough"},
-		{arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: 3, State: "blocked"}, "heartbeat  3 blocked"},
+		{arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: 3, State: "blocked"}, "heartbeat  the job is blocked"},
 		{arcp.EventEmit, arcp.EventEmitPayload{Name: "found", Data: arcp.Raw(`{}`)}, "event      found"},
 		{arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventWaiting, Data: arcp.Raw(`{"reason":"worker","since":"2030-01-02T15:04:05Z","message":"start one"}`)},
 			"waiting    start one"},
@@ -142,6 +142,19 @@ func TestBinaryChunkIsPrintedInBase64(t *testing.T) {
 	p.event(&env)
 	if want := `"payload":{"sequence":0,"data":"/wA=","encoding":"base64","size":2}}`; !strings.Contains(out.String(), want) {
 		t.Errorf("the chunk is printed as %s, want %s", out.String(), want)
+	}
+}
+
+// Heartbeats are for programs: text leaves them out.
+func TestHeartbeatsAreOnlyInJSON(t *testing.T) {
+	for _, json := range []bool{false, true} {
+		var out bytes.Buffer
+		p := eventPrinter{w: &out, json: json, all: true}
+		env := arcp.Frame(arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: 1, State: "blocked"})
+		p.event(&env)
+		if got := out.String(); strings.Contains(got, `"type":"job.heartbeat"`) != json || !json && got != "" {
+			t.Errorf("with JSON %t a heartbeat is printed as %q", json, got)
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 // Flags are checked without a runtime, and names from others do not control the terminal.
 func TestListsCheckFlagsAndEscapeNames(t *testing.T) {
 	for _, command := range []string{"tools", "sessions", "jobs", "resources", "approvals", "input"} {
-		wantRefusal(t, cli(t, command, "ls", "--limit", "-1", "--url", unixURL("/nowhere")), exitUsage, `invalid argument "-1" for "--limit"`)
+		wantRefusal(t, cli(t, command, "ls", "--limit", "-1", "--url", unixURL("/nowhere")), exitUsage, `--limit: "-1" is not a whole number of 0 or more`)
 	}
 	var b strings.Builder
 	type row struct{ name string }

@@ -89,7 +89,7 @@ func TestResourcesRefusesBadArguments(t *testing.T) {
 	}{
 		{[]string{"resources"}, "arcp resources needs a subcommand: ls, reap"},
 		{[]string{"resources", "ls", "--state", "over"}, `--state: "over" is not one of active, cleaning, released, cleanup_failed`},
-		{[]string{"resources", "ls", "--limit", "x"}, `invalid argument "x" for "--limit"`},
+		{[]string{"resources", "ls", "--limit", "x"}, `--limit: "x" is not a whole number of 0 or more`},
 		{[]string{"resources", "reap", "x"}, "wrong number of arguments"},
 	} {
 		wantRefusal(t, cli(t, c.args...), exitUsage, c.want)

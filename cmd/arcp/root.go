@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,6 +60,10 @@ func flagError(cmd *cobra.Command, args []string, err error) error {
 	if rest := args[min(len(path)-1, len(args)):]; cmd.HasAvailableSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return onlyCommands(cmd, rest[:1])
 	}
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		flag := invalid.GetFlag()
+		return usagef("--%s: %q %s", flag.Name, invalid.GetValue(), wantedValue(flag.Value.Type(), invalid.Unwrap()))
+	}
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "unknown flag: --"); ok {
 		if near := nearestFlag(cmd.Flags(), name); near != "" {
@@ -65,6 +71,23 @@ func flagError(cmd *cobra.Command, args []string, err error) error {
 		}
 	}
 	return usagef("%s; `%s --help` lists the flags", text, cmd.CommandPath())
+}
+
+// wantedValue says why a flag of a type refuses a value, and which values it has. err is of the parser.
+func wantedValue(kind string, err error) string {
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return "is too large or too small"
+	case kind == "duration":
+		return "is not a duration such as 90s, 10m or 2h"
+	case strings.HasPrefix(kind, "uint"):
+		return "is not a whole number of 0 or more"
+	case strings.HasPrefix(kind, "int"):
+		return "is not a whole number"
+	case kind == "bool":
+		return "is not true or false"
+	}
+	return "is refused: " + err.Error()
 }
 
 func nearestFlag(flags *pflag.FlagSet, name string) string {

@@ -35,7 +35,7 @@ func TestSessionsAreListed(t *testing.T) {
 	if strings.Contains(o.stdout, "sess_A") {
 		t.Errorf("what comes before the cursor is listed, too:\n%s", o.stdout)
 	}
-	wantRefusal(t, r.cli("sessions", "ls", "--limit", "-1"), exitUsage, `invalid argument "-1" for "--limit"`)
+	wantRefusal(t, r.cli("sessions", "ls", "--limit", "-1"), exitUsage, `--limit: "-1" is not a whole number of 0 or more`)
 }
 
 // The shapes equal those of a real runtime.

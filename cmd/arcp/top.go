@@ -80,7 +80,7 @@ func (w *topWatch) add(env *arcp.Envelope) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.counts.Events++
-	if env.JobID == "" {
+	if env.JobID == "" || env.Type == arcp.JobHeartbeat {
 		return
 	}
 	if !env.Type.Terminal() {
