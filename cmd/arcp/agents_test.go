@@ -47,6 +47,14 @@ func TestWorkersAreListed(t *testing.T) {
 	want("a connected worker", `\nkid +\S+ +alice +py\.rev@1\.0\.0 +connected +\d+m?s +now +1 of 4\n`, "workers", "ls")
 	want("an agent", `\nkid +\S+ +alice +\S+ +\w+ +\d+m?s +now +1 of 4 +-\n`, "agents", "ls")
 	wantOutcome(t, "a worker of another principal", cli(t, "workers", "ls", "--url", p.url, "--token", "root", "-o", "name"), exitOK, "kid\n", "")
+	root, err := (&target{url: p.url, token: "root"}).dial(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Abort()
+	if s := (&topWatch{c: root}).snapshot(t.Context()); s.Err != nil || len(s.Agents) != 1 || s.Agents[0].Principal != "alice" || s.Agents[0].Tools != 1 {
+		t.Errorf("arcp top of an admin shows the agents %+v, %v, want the worker of alice", s.Agents, s.Err)
+	}
 	for _, list := range []string{"workers", "agents"} {
 		if o := cli(t, list, "ls", "--url", p.url, "--token", "bob", "-o", "name"); o.code != exitOK || o.stdout != "" {
 			t.Errorf("%s ls of a principal that observes nobody: %v, want nothing", list, o)

@@ -283,32 +283,37 @@ func adminPages(admin string, client *http.Client) (*pages, error) {
 	return p, nil
 }
 
-// get reads a page.
-func (p *pages) get(ctx context.Context, path, query string) (status int, text string, err error) {
-	status, _, text, err = p.fetch(ctx, path, query)
-	return status, text, err
+// answer is a page.
+type answer struct {
+	status int
+	text   string
+	date   string    // header Date
+	at     time.Time // in the middle between the request and the header
 }
 
-// fetch is get with the headers of the answer.
-func (p *pages) fetch(ctx context.Context, path, query string) (status int, header http.Header, text string, err error) {
+// get reads a page.
+func (p *pages) get(ctx context.Context, path, query string) (got answer, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, adminWait, fmt.Errorf("no answer within %s", adminWait))
 	defer cancel()
 	u := p.base.JoinPath(path)
 	u.RawQuery = query
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return 0, nil, "", err
+		return got, err
 	}
+	began := time.Now()
 	resp, err := p.client.Do(req)
 	if err != nil {
 		if problem := tlsProblem(p.base.String(), err); problem != nil {
-			return 0, nil, "", problem
+			return got, problem
 		}
-		return 0, nil, "", netCause(err)
+		return got, netCause(err)
 	}
 	defer resp.Body.Close()
+	got.at = began.Add(time.Since(began) / 2)
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminReply))
-	return resp.StatusCode, resp.Header, string(body), err
+	got.status, got.text, got.date = resp.StatusCode, string(body), resp.Header.Get("Date")
+	return got, err
 }
 
 // admin runs the checks that need the admin listener.
@@ -318,7 +323,7 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 		d.add(check, statusUnchecked, "", "readiness, store and MCP servers: give the URL of the admin listener with --admin")
 		return
 	}
-	status, header, text, err := p.fetch(ctx, "readyz", "verbose")
+	ready, err := p.get(ctx, "readyz", "verbose")
 	switch {
 	case err != nil && !p.explicit:
 		d.add(check, statusUnchecked, "",
@@ -327,13 +332,13 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	case err != nil:
 		d.add(check, statusProblem, "give the admin URL of the listening line with --admin", "no admin listener answers at %s: %v", p.base, err)
 		return
-	case status == http.StatusOK:
+	case ready.status == http.StatusOK:
 		d.add(check, statusOK, "", "%s reports that the server is ready", p.base)
-	case status == http.StatusServiceUnavailable:
-		d.add(check, statusProblem, "the server starts, stops or cannot write; see its log", "the server is not ready: %s", notReadyParts(text))
+	case ready.status == http.StatusServiceUnavailable:
+		d.add(check, statusProblem, "the server starts, stops or cannot write; see its log", "the server is not ready: %s", notReadyParts(ready.text))
 	default:
 		d.add(check, statusProblem, "give the admin URL of the listening line with --admin",
-			"the server at %s is not an admin listener: status %d", p.base, status)
+			"the server at %s is not an admin listener: status %d", p.base, ready.status)
 		return
 	}
 	g, err := p.gauges(ctx)
@@ -341,11 +346,10 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 		d.add(check, statusProblem, "", "read the metrics of %s: %v", p.base, err)
 		return
 	}
-	now := time.Now()
-	d.clock(header.Get("Date"), now)
+	d.clock(ready.date, ready.at)
 	d.store(g["arcp_store_bytes"][""], g["arcp_store_max_bytes"][""])
 	d.disk(g)
-	d.certificate(g, now)
+	d.certificate(g, time.Now())
 	d.reload(g)
 	d.mcpServers(g["arcp_mcp_servers"])
 	d.waiting(g["arcp_jobs_waiting"][arcp.WaitWorker])
@@ -415,15 +419,15 @@ type gauges map[string]map[string]float64
 
 // gauges reads the gauges and counters from the metrics.
 func (p *pages) gauges(ctx context.Context) (gauges, error) {
-	status, text, err := p.get(ctx, "metrics", "")
+	page, err := p.get(ctx, "metrics", "")
 	if err != nil {
 		return nil, err
 	}
-	if status != http.StatusOK {
-		return nil, fmt.Errorf("status %d", status)
+	if page.status != http.StatusOK {
+		return nil, fmt.Errorf("status %d", page.status)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	families, err := parser.TextToMetricFamilies(strings.NewReader(page.text))
 	if err != nil {
 		return nil, err
 	}

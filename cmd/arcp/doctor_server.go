@@ -1,13 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 )
 
 // Bounds of the checks of a server.
 const (
-	lowDisk         = 2 << 30             // free bytes; the default of --min-free is a quarter
+	lowDisk         = 4                   // times --min-free
 	certificateSoon = 14 * 24 * time.Hour // before the end of a certificate
 	maxClockSkew    = 10 * time.Second
 )
@@ -17,14 +18,19 @@ const (
 func (d *diagnosis) disk(g gauges) {
 	const check = "disk"
 	free, known := g["arcp_store_free_bytes"][""]
+	least := g["arcp_store_min_free_bytes"][""]
+	space := fmt.Sprintf("%s are free; below the %s of --min-free nothing new is accepted", binarySize(free), binarySize(least))
+	const remedy = "free space on the disk of --data"
 	switch failed := g["arcp_store_commit_errors_total"][""]; {
 	case failed > 0:
 		d.add(check, statusProblem, "see the server's log; restart the server once the cause is mended", "commits that failed: %.0f", failed)
 	case !known:
-	case free < lowDisk:
-		d.add(check, statusWarning, "free space on the disk of --data; below --min-free nothing new is accepted", "%s are free", binarySize(free))
+	case free < least:
+		d.add(check, statusProblem, remedy, "%s", space)
+	case free < lowDisk*least:
+		d.add(check, statusWarning, remedy, "%s", space)
 	default:
-		d.add(check, statusOK, "", "%s are free", binarySize(free))
+		d.add(check, statusOK, "", "%s", space)
 	}
 }
 
@@ -54,8 +60,7 @@ func (d *diagnosis) reload(g gauges) {
 	}
 }
 
-// clock compares the clock of the server with the one of this machine. date is the header of an answer that came at
-// now. Leases, tokens and schedules depend on both.
+// clock compares the clock of the server with the one of this machine, which showed now when date was sent. Leases, tokens and schedules depend on both.
 func (d *diagnosis) clock(date string, now time.Time) {
 	const check = "clock"
 	server, err := http.ParseTime(date)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -122,14 +123,17 @@ func TestDoctorOfServer(t *testing.T) {
 	in := func(d time.Duration) gauges {
 		return gauges{"arcp_certificate_expiry_timestamp_seconds": {"": float64(now.Add(d).Unix())}}
 	}
-	free := func(n float64) gauges { return gauges{"arcp_store_free_bytes": {"": n}} }
+	free := func(n float64) gauges {
+		return gauges{"arcp_store_free_bytes": {"": n}, "arcp_store_min_free_bytes": {"": 1 << 30}}
+	}
 	for name, c := range map[string]struct {
 		check func(d *diagnosis)
 		want  string // status and start of the message; empty: no finding
 	}{
 		"no disk":             {func(d *diagnosis) { d.disk(gauges{}) }, ""},
-		"enough disk":         {func(d *diagnosis) { d.disk(free(lowDisk)) }, "ok 2 GiB are free"},
-		"little disk":         {func(d *diagnosis) { d.disk(free(lowDisk - (1 << 30))) }, "warning 1 GiB are free"},
+		"enough disk":         {func(d *diagnosis) { d.disk(free(4 << 30)) }, "ok 4 GiB are free; below the 1 GiB of --min-free nothing new is accepted"},
+		"little disk":         {func(d *diagnosis) { d.disk(free(3 << 30)) }, "warning 3 GiB are free"},
+		"full disk":           {func(d *diagnosis) { d.disk(free(1 << 29)) }, "problem 512 MiB are free"},
 		"failed commits":      {func(d *diagnosis) { d.disk(gauges{"arcp_store_commit_errors_total": {"": 2}}) }, "problem commits that failed: 2"},
 		"no certificate":      {func(d *diagnosis) { d.certificate(gauges{}, now) }, ""},
 		"long certificate":    {func(d *diagnosis) { d.certificate(in(certificateSoon), now) }, "ok the certificate expires at"},
@@ -152,6 +156,28 @@ func TestDoctorOfServer(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (rt roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return rt(r) }
+
+// The time of the clock check is the middle of the request, however slow the answer and the other pages are.
+func TestDoctorReadsTheClockInTheMiddleOfTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := adminPages("", &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			time.Sleep(4 * time.Second)
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("ok")), Header: http.Header{"Date": {"now"}}}, nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		got, err := p.get(t.Context(), "readyz", "")
+		if want := (answer{http.StatusOK, "ok", "now", began.Add(2 * time.Second)}); err != nil || got != want {
+			t.Errorf("get = %+v, %v, want %+v", got, err, want)
+		}
+	})
 }
 
 // fakeAdmin answers as a server that is not ready does.

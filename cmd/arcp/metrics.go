@@ -16,15 +16,10 @@ type serverMetrics struct {
 // newServerMetrics registers the metrics. cert may be nil: there is no TLS. The settings that were read at the start
 // count as reloaded.
 func newServerMetrics(r prometheus.Registerer, cert *certificate) *serverMetrics {
-	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "arcp", Name: name, Help: help})
-		r.MustRegister(g)
-		return g
-	}
 	m := &serverMetrics{
-		lastBackup: gauge("backup_last_success_timestamp_seconds", "When the last backup was made by this process; 0: never."),
-		reloadOK:   gauge("config_last_reload_successful", "Whether the last reload succeeded: 1, or 0."),
-		lastReloadOK: gauge("config_last_reload_success_timestamp_seconds",
+		lastBackup: newGauge(r, "backup_last_success_timestamp_seconds", "When the last backup was made by this process; 0: never."),
+		reloadOK:   newGauge(r, "config_last_reload_successful", "Whether the last reload succeeded: 1, or 0."),
+		lastReloadOK: newGauge(r, "config_last_reload_success_timestamp_seconds",
 			"When the settings were last reloaded, or read at the start."),
 	}
 	if cert != nil {
@@ -33,6 +28,17 @@ func newServerMetrics(r prometheus.Registerer, cert *certificate) *serverMetrics
 	}
 	m.reloaded(nil)
 	return m
+}
+
+func newGauge(r prometheus.Registerer, name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "arcp", Name: name, Help: help})
+	r.MustRegister(g)
+	return g
+}
+
+// registerMinFree registers the value of --min-free.
+func registerMinFree(r prometheus.Registerer, bytes int64) {
+	newGauge(r, "store_min_free_bytes", "Free bytes of the disk below which nothing new is accepted.").Set(float64(bytes))
 }
 
 // reloaded records the result of a reload.

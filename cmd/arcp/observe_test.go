@@ -214,6 +214,7 @@ func checkMetrics(t *testing.T, before, metrics string) {
 		`arcp_slow_consumers_total{action="ack_lag"}`:                 {0, 0},
 		`arcp_store_commit_errors_total`:                              {0, 0},
 		`arcp_store_free_bytes`:                                       {1, 1e18},
+		`arcp_store_min_free_bytes`:                                   {512 << 20, 512 << 20},
 		`arcp_store_bytes`:                                            {1, 1e18},
 		`arcp_backup_last_success_timestamp_seconds`:                  {now - 3600, now + 1},
 		`arcp_config_last_reload_success_timestamp_seconds`:           {now - 3600, now + 1},

@@ -290,6 +290,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if dir := s.values.Text("data"); dir != memory && cfg.MinFree > 0 {
 		space := newDiskSpace(dir, uint64(cfg.MinFree), s.log)
 		cfg.FreeSpace, cfg.OnFull = space.free, space.full
+		registerMinFree(s.registry, cfg.MinFree)
 	}
 	if cfg.Artifacts, err = openArtifactStorage(s.values); err != nil {
 		return nil, errors.Join(err, st.Close())

@@ -22,8 +22,9 @@ func newTop(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show jobs, questions, agents and rates on the terminal, live",
-		Long: "Shows the jobs of your principal that have not ended, the questions that wait for people,\n" +
-			"agents and workers, and rates. The view is renewed every second, until q or Ctrl-C.\n" +
+		Long: "Shows the jobs of your principal that have not ended, rates, and the questions that wait for\n" +
+			"people, agents and workers that you may observe. The view is renewed every second, until q\n" +
+			"or Ctrl-C.\n" +
 			"Elsewhere than on a terminal use `arcp jobs ls` and `arcp tail`.",
 		Args: noArgs,
 	}
@@ -126,9 +127,9 @@ func (w *topWatch) ask(ctx context.Context) (s top.Snapshot, err error) {
 		item := &questions.Items[i]
 		s.Questions = append(s.Questions, top.Question{ID: item.ApprovalID, Kind: string(item.Kind), Asks: questionText(item), Created: item.CreatedAt})
 	}
-	agents, err := ask[arcp.Page[agentView]](ctx, w.c, "host.agents", map[string]any{"limit": topRows})
+	agents, err := ask[arcp.Page[agentView]](ctx, w.c, "host.agents", map[string]any{"limit": topRows, "observed": true})
 	for _, agent := range agents.Items {
-		s.Agents = append(s.Agents, top.Agent{Name: agent.Name, Status: agent.Status, Task: agent.CurrentTask, Tools: len(agent.Executes), Updated: agent.UpdatedAt})
+		s.Agents = append(s.Agents, top.Agent{Name: agent.Name, Principal: agent.Principal, Status: agent.Status, Task: agent.CurrentTask, Tools: len(agent.Executes), Updated: agent.UpdatedAt})
 	}
 	return s, err
 }

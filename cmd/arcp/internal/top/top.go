@@ -47,9 +47,9 @@ type Question struct {
 
 // Agent is a line of the view. Tools is the number of tools that it executes.
 type Agent struct {
-	Name, Status, Task string
-	Tools              int
-	Updated            time.Time
+	Name, Principal, Status, Task string
+	Tools                         int
+	Updated                       time.Time
 }
 
 // Options are the parameters of Run. All are required.
@@ -203,9 +203,9 @@ func (s *Snapshot) questionRows(age func(time.Duration) string) [][]string {
 }
 
 func (s *Snapshot) agentRows(age func(time.Duration) string) [][]string {
-	rows := [][]string{{"AGENT", "STATUS", "TOOLS", "CHANGED", "TASK"}}
+	rows := [][]string{{"AGENT", "PRINCIPAL", "STATUS", "TOOLS", "CHANGED", "TASK"}}
 	for _, a := range s.Agents {
-		rows = append(rows, []string{a.Name, a.Status, fmt.Sprint(a.Tools), age(s.At.Sub(a.Updated)), a.Task})
+		rows = append(rows, []string{a.Name, a.Principal, a.Status, fmt.Sprint(a.Tools), age(s.At.Sub(a.Updated)), a.Task})
 	}
 	return rows
 }

@@ -39,12 +39,12 @@ func TestViewShowsTheSnapshot(t *testing.T) {
 		At:        start.Add(9 * time.Second),
 		Jobs:      []Job{{"job_1", "demo.count@1.0.0", "running", "progress 1/2\x1b[31m\nx", start}},
 		Questions: []Question{{"approval-1", "gate", "deploy?", start.Add(4 * time.Second)}},
-		Agents:    []Agent{{"text", "idle", "", 2, start}},
+		Agents:    []Agent{{"text", "alice", "idle", "", 2, start}},
 	})
 	for _, want := range []string{
 		"JOB    TOOL              STATUS   AGE  LAST EVENT\njob_1  demo.count@1.0.0  running  9s   progress 1/2[31mx\n",
 		"QUESTION    KIND  AGE  ASKS\napproval-1  gate  5s   deploy?\n",
-		"AGENT  STATUS  TOOLS  CHANGED  TASK\ntext   idle    2      9s",
+		"AGENT  PRINCIPAL  STATUS  TOOLS  CHANGED  TASK\ntext   alice      idle    2      9s",
 		"1 jobs  0.0 events/s",
 	} {
 		if !strings.Contains(got, want) {
