@@ -89,6 +89,27 @@ func addDebug(mux *http.ServeMux) {
 	})
 }
 
+// adminIndex lists the pages of the admin listener.
+const adminIndex = `Pages of the admin listener of arcp:
+
+  /livez          the process runs
+  /readyz         new sessions are accepted; /readyz?verbose gives the reason otherwise
+  /version        version of the server
+  /metrics        metrics in the format of Prometheus
+  /debug/pprof/   profiles, for programs on this machine
+`
+
+// addIndex answers / with the list of pages, and other paths with 404 and the list.
+func addIndex(mux *http.ServeMux) {
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			http.Error(w, "there is no page "+r.URL.EscapedPath()+"\n\n"+adminIndex, http.StatusNotFound)
+			return
+		}
+		reply(w, true, adminIndex)
+	})
+}
+
 func fromLoopback(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr) // an invalid address is not loopback

@@ -196,7 +196,8 @@ func TestMetricsAndHealth(t *testing.T) {
 		{"/livez", 200, "ok"}, {"/readyz", 200, "ok"}, {"/healthz", 200, "ok"},
 		{"/readyz?verbose", 200, "[+] runtime ok"}, {"/version", 200, `"protocol":"1.1"`},
 		{"/metrics", 200, "arcp_build_info"}, {"/debug/pprof/", 200, "goroutine"},
-		{"/debug/pprof/cmdline", 404, ""}, {"/nope", 404, ""},
+		{"/debug/pprof/cmdline", 404, ""}, {"/", 200, adminIndex},
+		{"/nope", 404, "there is no page /nope\n\n" + adminIndex},
 	} {
 		if status, body := get(t, p.admin+c.path); status != c.status || !strings.Contains(body, c.want) {
 			t.Errorf("%s = %d %.200s, want %d with %q", c.path, status, body, c.status, c.want)

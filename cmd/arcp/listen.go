@@ -103,6 +103,7 @@ func (s *server) adminHandler() http.Handler {
 	addHealth(mux, s.probes(), true)
 	addMetrics(mux, s.registry)
 	addDebug(mux)
+	addIndex(mux)
 	data := s.values.Text("data") // a reload replaces s.values
 	addBackup(mux, s.backupKey, func(ctx context.Context, dir string) error { return s.backup(ctx, data, dir) })
 	if isLoopback(s.ends.admin) {
