@@ -27,7 +27,7 @@ func newRecipeHost(t *testing.T, doc []byte) *recipeHost {
 	t.Helper()
 	root := t.TempDir()
 	h := &recipeHost{t: t, root: root, doc: doc, rewrite: strings.NewReplacer(
-		"/var/lib/private/", root+"/data/", "/usr/local/bin/", root+"/bin/", "/etc/arcp/", root+"/etc/")}
+		"/var/lib/private/", root+"/data/", "/etc/arcp/", root+"/etc/")}
 	for _, dir := range []string{"data/arcp-backups", "bin", "etc", "system", "home"} {
 		h.must(os.MkdirAll(filepath.Join(root, dir), 0o700))
 	}
