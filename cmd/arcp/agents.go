@@ -38,7 +38,7 @@ type agentView struct {
 const sessionEnded = "ended"
 
 func newWorkers(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "workers", Short: "List the workers that execute tools", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("workers", "List the workers that execute tools")
 	cmd.AddCommand(newList(a, list[agentView]{
 		short: "List the workers that you may observe, with their tools",
 		long: "Lists the agents that execute tools, your own and those of the principals that you may observe:\n" +
@@ -71,7 +71,7 @@ func firstWords(words []string, limit int) string {
 }
 
 func newAgents(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "agents", Short: "List registered agents", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("agents", "List registered agents")
 	cmd.AddCommand(newList(a, list[agentView]{
 		short: "List the agents that you may observe",
 		long: "Lists your agents and those of the principals that you may observe, by principal and name: an\n" +

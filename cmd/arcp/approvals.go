@@ -14,7 +14,7 @@ import (
 )
 
 func newApprovals(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "approvals", Short: "List and decide approvals", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("approvals", "List and decide approvals")
 	cmd.AddCommand(newApprovalsList(a), newApprovalsShow(a), newApprovalsApprove(a), newApprovalsDeny(a), newApprovalsWait(a))
 	return cmd
 }
@@ -207,13 +207,7 @@ func newApprovalsWait(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; default: until the approval expires")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if timeout < 0 {
-			return usagef("--timeout %s: give a duration such as 90s", timeout)
-		}
-		return nil
-	}
+	addDuration(cmd.Flags(), &timeout, "timeout", 0, "limit of the wait; default: until the approval expires")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		w, err := waitFor(ctx, c, args[0], timeout)
 		if err != nil {

@@ -180,7 +180,7 @@ func TestApprovalsRefusesBadArguments(t *testing.T) {
 		{[]string{"approvals"}, "arcp approvals needs a subcommand: approve, deny, ls, show, wait"},
 		{[]string{"approvals", "ls", "--status", "open"}, `--status: "open" is not one of pending, resolved, expired, cancelled`},
 		{[]string{"approvals", "ls", "--limit", "x"}, `--limit: "x" is not a whole number of 0 or more`},
-		{[]string{"approvals", "wait", "x", "--timeout", "-1s"}, "--timeout -1s"},
+		{[]string{"approvals", "wait", "x", "--timeout", "-1s"}, `--timeout: "-1s" is not a duration`},
 		{[]string{"input"}, "arcp input needs a subcommand: answer, ls"},
 		{[]string{"input", "ls", "--limit", "x"}, `--limit: "x" is not a whole number of 0 or more`},
 		{[]string{"input", "answer", "x"}, "give one answer: a JSON value, --choice, --grant or --deny"},

@@ -20,7 +20,7 @@ import (
 )
 
 func newArtifacts(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "artifacts", Short: "Store, read and delete artifacts", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("artifacts", "Store, read and delete artifacts")
 	cmd.AddCommand(newArtifactsList(a), newArtifactsPut(a), newArtifactsGet(a), newArtifactsRemove(a))
 	return cmd
 }
@@ -48,13 +48,7 @@ func newArtifactsPut(a *app) *cobra.Command {
 	}
 	t := addTarget(cmd)
 	cmd.Flags().StringVar(&mediaType, "media-type", "", "media type; default: that of the file name, or application/octet-stream")
-	cmd.Flags().DurationVar(&retain, "retain", 0, "time to keep the artifact, for example 24h; default: that of the runtime")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if retain < 0 {
-			return usagef("--retain %s: give a duration such as 24h", retain)
-		}
-		return nil
-	}
+	addDuration(cmd.Flags(), &retain, "retain", 0, "time to keep the artifact, for example 24h; default: that of the runtime")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		content, size, err := openContent(args[0], a.stdin)
 		if err != nil {
@@ -160,7 +154,7 @@ type idOnly struct {
 }
 
 func newArtifactsRemove(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "rm ARTIFACT...", Short: "Delete artifacts", Args: argsBetween(1, math.MaxInt)}
+	cmd := &cobra.Command{Use: "rm ARTIFACT…", Short: "Delete artifacts", Args: argsBetween(1, math.MaxInt)}
 	t := addTarget(cmd)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error

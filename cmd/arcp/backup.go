@@ -138,7 +138,7 @@ func newBackup(a *app) *cobra.Command {
 	f.StringVar(&b.admin, "admin", defaultAdmin, "URL of the server's admin listener")
 	f.StringVar(&b.data, "data", "", "data directory of a stopped server")
 	f.BoolVar(&b.verify, "verify", false, "check the copy as arcp backup verify does")
-	f.DurationVar(&b.every, "every", 0, "make a copy below DIR at each interval")
+	addDuration(f, &b.every, "every", 0, "make a copy below DIR at each interval")
 	f.IntVar(&b.copies, "keep", defaultKeep, "copies below DIR that stay; without --every one copy is made")
 	addKeyFile(cmd, &b.keyFile)
 	output := addDocumentOutput(cmd)

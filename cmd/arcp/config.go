@@ -11,7 +11,7 @@ import (
 )
 
 func newConfig(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Write, check and show the configuration", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("config", "Write, check and show the configuration")
 	cmd.AddCommand(newConfigInit(a), newConfigCheck(a), newConfigPrint(a), newConfigDocs(a))
 	return cmd
 }

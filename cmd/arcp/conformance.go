@@ -14,7 +14,7 @@ import (
 )
 
 func newConformance(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "conformance", Short: "Check a runtime against the protocol", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("conformance", "Check a runtime against the protocol")
 	cmd.AddCommand(newConformanceRun(a), newConformanceList(a), newConformanceShow(a), newConformanceSources(a), newConformanceMCP(a),
 		newConformanceMapping())
 	return cmd

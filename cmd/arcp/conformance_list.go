@@ -40,7 +40,7 @@ func (s *checkFilter) addTo(cmd *cobra.Command, levels string) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.groups, "group", nil, "only these groups")
 	f.StringSliceVar(&s.levels, "level", nil, "only checks of these levels: "+strings.Join(levelNames(), ", ")+" (default "+levels+")")
-	f.StringArrayVar(&s.sections, "section", nil, `only checks of this section and its parts, for example "RFC §6.4" or 6.4; may be given again`)
+	f.StringArrayVar(&s.sections, "section", nil, "only checks of this `SECTION` and its parts, for example \"RFC §6.4\" or 6.4; may be repeated")
 	completeWords(cmd, "level", levelNames()...)
 }
 

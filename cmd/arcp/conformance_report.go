@@ -31,7 +31,7 @@ type reportFile struct {
 
 func (r *conformanceReports) addTo(f *pflag.FlagSet) {
 	f.StringArrayVar(&r.files, "report", nil, "also write a report, as `FORMAT=FILE`; the formats are "+
-		strings.Join(texts(conformance.Formats), ", ")+"; may be given again")
+		strings.Join(texts(conformance.Formats), ", ")+"; may be repeated")
 	f.StringVar(&r.junit, "junit", "", "also write the report as JUnit XML to this file")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "show what passed too, and the reasons and transcripts of failures")
 }

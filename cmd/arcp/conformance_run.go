@@ -93,7 +93,7 @@ func (r *conformanceRun) addTo(f *pflag.FlagSet) {
 	f.IntVar(&r.target.AckWindow, "ack-window", 0,
 		"unacknowledged events after which the runtime holds events back, if known; checks that need it are skipped without")
 	f.IntVar(&r.opts.Parallel, "parallel", conformance.DefaultParallel, "checks at the same time")
-	f.DurationVar(&r.opts.Timeout, "timeout", conformance.DefaultTimeout, "how long a check may take")
+	addDuration(f, &r.opts.Timeout, "timeout", conformance.DefaultTimeout, "how long a check may take")
 	f.Uint64Var(&r.opts.Seed, "seed", 0, "run the checks in an order that this number selects; 0 is the order in which they are listed")
 }
 

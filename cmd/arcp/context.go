@@ -165,16 +165,12 @@ func readTokenFile(file string) (string, error) {
 }
 
 func newContext(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "context",
-		Short: "Name the runtimes that client commands connect to",
-		Long: "A context is a name for the URL of a runtime and the file with its token. Client commands\n" +
-			"use the context of --context or $ARCP_CONTEXT, or else the current one. A URL in --url or\n" +
-			"$ARCP_URL takes precedence over the current context.",
-		Example: "  arcp context add prod --url wss://arcp.example.com/arcp --token-file ~/.prod-token\n" +
-			"  arcp context use prod\n  arcp jobs ls --context prod",
-		Args: cobra.ArbitraryArgs, RunE: onlyCommands,
-	}
+	cmd := newGroup("context", "Name the runtimes that client commands connect to")
+	cmd.Long = "A context is a name for the URL of a runtime and the file with its token. Client commands\n" +
+		"use the context of --context or $ARCP_CONTEXT, or else the current one. A URL in --url or\n" +
+		"$ARCP_URL takes precedence over the current context."
+	cmd.Example = "  arcp context add prod --url wss://arcp.example.com/arcp --token-file ~/.prod-token\n" +
+		"  arcp context use prod\n  arcp jobs ls --context prod"
 	cmd.AddCommand(newContextAdd(a), newContextUse(a), newContextList(a), newContextRemove(a))
 	return cmd
 }

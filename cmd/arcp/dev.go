@@ -66,7 +66,7 @@ func newDevToken(a *app) *cobra.Command {
 		Example: "  export ARCP_TOKEN=$(arcp dev token)",
 		Args:    noArgs,
 	}
-	cmd.Flags().StringVar(&address, "url", "", "URL of the runtime; default: $ARCP_URL, "+defaultURL+", or the only other `arcp dev`")
+	cmd.Flags().StringVar(&address, "url", "", "URL of the runtime; default: $ARCP_URL, "+defaultURL+", or that of the only arcp dev on another port")
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), connectTimeout)
 		defer cancel()

@@ -14,7 +14,7 @@ import (
 )
 
 func newInput(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "input", Short: "List and answer questions of jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("input", "List and answer questions of jobs")
 	cmd.AddCommand(newInputList(a), newInputAnswer(a))
 	return cmd
 }

@@ -74,7 +74,7 @@ func (in *invocation) addFlags(cmd *cobra.Command) {
 	f.StringVar(&in.expires, "expires", "", "end of the lease: a duration such as 10m, or a time such as 2030-01-02T15:04:05Z")
 	f.BoolVar(&in.detach, "detach", false, "print the id of the job and do not wait")
 	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same job")
-	f.DurationVar(&in.timeout, "timeout", 0, "run time of the job, for example 90s, after which it fails with TIMEOUT")
+	addDuration(f, &in.timeout, "timeout", 0, "run time of the job, for example 90s, after which it fails with TIMEOUT")
 }
 
 func (in invocation) request(a *app, args []string) (client.InvokeParams, error) {
@@ -87,9 +87,6 @@ func (in invocation) request(a *app, args []string) (client.InvokeParams, error)
 		return req, usagef("--send and --detach exclude each other")
 	case in.send == "-" && len(args) == 2 && args[1] == "-":
 		return req, usagef("--send - and the argument - exclude each other: both read standard input")
-	}
-	if in.timeout < 0 {
-		return req, usagef("--timeout %s: give a duration such as 90s", in.timeout)
 	}
 	if in.timeout > 0 {
 		req.Options.MaxRuntimeSec = new(arcp.FloatNumber(in.timeout.Seconds()))

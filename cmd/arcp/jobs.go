@@ -15,7 +15,7 @@ import (
 )
 
 func newJobs(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "jobs", Short: "List, follow, repeat, interrupt, cancel and delete jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("jobs", "List, follow, repeat, interrupt, cancel and delete jobs")
 	cmd.AddCommand(newJobsList(a), newJobsShow(a), newJobsWatch(a), newJobsWait(a), newJobsRerun(a), newJobsCancel(a), newJobsInterrupt(a),
 		newJobsRemove(a))
 	return cmd
@@ -143,7 +143,7 @@ func newJobsWait(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t)
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; the job continues after it")
+	addDuration(cmd.Flags(), &timeout, "timeout", 0, "limit of the wait; the job continues after it")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		if timeout > 0 {
 			var stop context.CancelFunc
@@ -175,7 +175,7 @@ func newJobsCancel(a *app) *cobra.Command {
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t, liveJob)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to followers of the job")
-	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time before the job is stopped by force; default: 5s, at most 60s")
+	addDuration(cmd.Flags(), &deadline, "deadline", 0, "time before the job is stopped by force; default: 5s, at most 60s")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		for _, id := range args {
 			if err := c.Cancel(ctx, client.CancelParams{JobID: arcp.JobID(id), Reason: reason, Deadline: deadline}); err != nil {

@@ -100,7 +100,7 @@ func (jl *jobList) addFlags(cmd *cobra.Command) {
 	f.StringVar(&jl.tool, "tool", "", "only jobs of matching tools: a name or name@version, for example `demo.*`")
 	f.StringVar(&jl.tool, "agent", "", "")
 	_ = f.MarkHidden("agent") // the flag exists
-	f.DurationVar(&jl.since, "since", 0, "only jobs that were submitted within this time, for example 2h")
+	addDuration(f, &jl.since, "since", 0, "only jobs that were submitted within this time, for example 2h")
 	f.StringVar(&jl.session, "session", "", "only jobs of the session `ID`")
 	f.BoolVar(&jl.oldestFirst, "oldest-first", false, "list the oldest jobs first")
 	cmd.MarkFlagsMutuallyExclusive("since", "cursor")
@@ -116,9 +116,6 @@ func (jl *jobList) check() error {
 	}
 	if _, err := path.Match(jl.tool, ""); err != nil {
 		return usagef("--tool %s: give a name or a pattern such as demo.*", jl.tool)
-	}
-	if jl.since < 0 {
-		return usagef("--since %s: give a duration such as 2h", jl.since)
 	}
 	return nil
 }

@@ -21,12 +21,7 @@ import (
 )
 
 func newMCP(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "mcp",
-		Short: "Offer the tools of a runtime to MCP clients",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  action(onlyCommands),
-	}
+	cmd := newGroup("mcp", "Offer the tools of a runtime to MCP clients")
 	cmd.AddCommand(newMCPServe(a))
 	return cmd
 }
@@ -59,11 +54,11 @@ func newMCPServe(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVar(&d.tools, "tools", nil, "offer only tools with matching names, for example `demo.*`; may be repeated")
 	f.BoolVar(&d.flat, "flat-names", false, "use tool names without dots, for clients that refuse dots")
-	f.DurationVar(&d.timeout, "timeout", time.Hour, "limit of a call, including waits for people; its job continues after it")
+	addDuration(f, &d.timeout, "timeout", time.Hour, "limit of a call, including waits for people; its job continues after it")
 	f.StringVar(&d.http, "http", "", "serve streamable HTTP at `HOST:PORT` instead of standard input and output")
 	f.StringVar(&d.tokenFile, "http-token-file", "",
 		"file with the bearer token of HTTP clients; required unless --http is a loopback address")
-	f.StringArrayVar(&d.origins, "http-origin", nil, "allowed Origin of web pages; may be repeated")
+	f.StringArrayVar(&d.origins, "http-origin", nil, "`ORIGIN` of web pages that may connect; may be repeated")
 	f.BoolVar(&d.proxied, "behind-proxy", false, "a proxy with TLS is in front of --http")
 	f.BoolVar(&d.verbose, "verbose", false, "log more to standard error")
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error { return a.serveMCP(cmd.Context(), t, d) })

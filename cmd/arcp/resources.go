@@ -12,8 +12,7 @@ import (
 )
 
 func newResources(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "resources", Short: "List leases on resources, and clean up expired ones",
-		Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("resources", "List leases on resources, and clean up expired ones")
 	cmd.AddCommand(newResourcesList(a), newResourcesReap(a))
 	return cmd
 }

@@ -43,6 +43,7 @@ func newRoot(a *app) *cobra.Command {
 	addGroup(root, "operate", newDoctor(a), newBackup(a), newToken(a), newConformance(a), newBench(a))
 	root.AddCommand(newVersion(a), newExitCodes(), newEnvironment())
 	a.refuseUnknownHelp(root)
+	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
 	root.Version = thisBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	return root
@@ -94,6 +95,20 @@ func nearestFlag(flags *pflag.FlagSet, name string) string {
 	var names []string
 	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	return settings.Nearest(name, names)
+}
+
+// groupAnnotation marks a command that only has subcommands.
+const groupAnnotation = "group"
+
+// newGroup returns a command that only has subcommands.
+func newGroup(name, short string) *cobra.Command {
+	return &cobra.Command{Use: name, Short: short, Args: cobra.ArbitraryArgs, RunE: onlyCommands,
+		Annotations: map[string]string{groupAnnotation: name}}
+}
+
+// usageTemplate is the template of cobra without the usage line of commands that only have subcommands.
+func usageTemplate(template string) string {
+	return strings.Replace(template, "{{if .Runnable}}", `{{if and .Runnable (not (index .Annotations "`+groupAnnotation+`"))}}`, 1)
 }
 
 // onlyCommands is the RunE of a command that only has subcommands.

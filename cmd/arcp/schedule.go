@@ -15,7 +15,7 @@ import (
 )
 
 func newSchedule(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "schedule", Short: "Submit jobs at later times", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("schedule", "Submit jobs at later times")
 	cmd.AddCommand(newScheduleAdd(a), newScheduleList(a), newScheduleRemove(a), newScheduleNext(a))
 	return cmd
 }
@@ -39,7 +39,7 @@ func newScheduleAdd(a *app) *cobra.Command {
 	t := addTarget(cmd)
 	f := cmd.Flags()
 	f.StringVar(&in.at, "at", "", "time of the job, for example 2030-01-02T15:04:05Z")
-	f.DurationVar(&in.after, "after", 0, "time until the job, for example 10m")
+	addDuration(f, &in.after, "after", 0, "time until the job, for example 10m")
 	f.StringVar(&in.every, "every", "", "times of the jobs: an RRULE, for example FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0")
 	f.StringVar(&in.lease, "lease", "", "lease of the jobs, as JSON or `@FILE`; default: all permissions of your principal")
 	f.StringArrayVar(&in.budget, "budget", nil, "budget of each job, for example `USD:5.00`; may be repeated")
@@ -78,8 +78,6 @@ func (in *scheduling) when(f *pflag.FlagSet) (w arcp.When, err error) {
 		if w.Every = in.every; w.Every == "" {
 			return w, usagef("--every is empty: give an RRULE such as FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0")
 		}
-	case in.after < 0:
-		return w, usagef("--after %s: give a duration such as 10m", in.after)
 	default:
 		w.After = new(arcp.FloatNumber(in.after.Seconds()))
 	}

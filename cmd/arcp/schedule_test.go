@@ -111,7 +111,7 @@ func TestScheduleUsage(t *testing.T) {
 		{"wrong time", []string{"add", "demo.echo", "--at", "noon"}, "--at noon: give a time such as"},
 		{"empty time", []string{"add", "demo.echo", "--at", ""}, "--at : give a time such as"},
 		{"empty rule", []string{"add", "demo.echo", "--every", ""}, "--every is empty: give an RRULE such as"},
-		{"negative delay", []string{"add", "demo.echo", "--after", "-1s"}, "--after -1s: give a duration"},
+		{"negative delay", []string{"add", "demo.echo", "--after", "-1s"}, `--after: "-1s" is not a duration`},
 		{"arguments that are not JSON", []string{"add", "demo.echo", "{", "--after", "1s"}, "the arguments: not JSON"},
 		{"rm of no id", []string{"rm", ""}, "\"\" is not the id of a schedule; `arcp schedule ls` lists the ids"},
 		{"rm of another id", []string{"rm", "job_1", "sess_1"}, `"sess_1" is not the id of a schedule`},

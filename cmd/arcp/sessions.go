@@ -12,7 +12,7 @@ import (
 )
 
 func newSessions(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "sessions", Short: "List and end sessions", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("sessions", "List and end sessions")
 	cmd.AddCommand(newSessionsList(a), newSessionsEvict(a))
 	return cmd
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func newToken(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Make tokens, and their hashes for the auth file", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("token", "Make tokens, and their hashes for the auth file")
 	cmd.AddCommand(newTokenNew(a), newTokenHash(a))
 	return cmd
 }

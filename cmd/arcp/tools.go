@@ -14,7 +14,7 @@ import (
 )
 
 func newTools(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "tools", Short: "List and describe tools", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("tools", "List and describe tools")
 	cmd.AddCommand(newToolsList(a), newToolsDescribe(a))
 	return cmd
 }

@@ -51,7 +51,8 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{"no duration", []string{"jobs", "ls", "--since", "bogus"}, `--since: "bogus" is not a duration such as 90s, 10m or 2h`},
 		{"a large number", []string{"jobs", "ls", "--limit", "5000000000"}, `--limit: "5000000000" is too large`},
 		{"no switch", []string{"jobs", "ls", "--all=maybe"}, `--all: "maybe" is not true or false`},
-		{"bad timeout", []string{"invoke", "demo.echo", "--timeout", "-1s"}, "--timeout -1s"},
+		{"negative wait", []string{"jobs", "wait", "job_1", "--timeout", "-1s"}, `--timeout: "-1s" is not a duration`},
+		{"bad timeout", []string{"invoke", "demo.echo", "--timeout", "-1s"}, `--timeout: "-1s" is not a duration`},
 		{"bad row", []string{"bench", "--row", "x"}, `--row: "x" is not one of jobs`},
 		{"bad dialect of a measurement", []string{"bench", "--dialect", "auto"}, `--dialect: "auto" is not one of rfc, draft`},
 		{"bad group", []string{"conformance", "run", "--group", "x"}, `--group: "x" is not one of`},
@@ -257,6 +258,10 @@ func TestHelp(t *testing.T) {
 		!strings.Contains(additional, "exit-codes") || len(got) == 0 || !containsAll(got, want) {
 		t.Errorf("other commands and topics:\n%s", additional)
 	}
+	if group := cli(t, "jobs", "--help").stdout; !strings.Contains(group, "Usage:\n  arcp jobs [command]\n") || strings.Contains(group, "arcp jobs [flags]") {
+		t.Errorf("the help of a command without flags of its own:\n%s", group)
+	}
+	wantOutcome(t, "a command that has subcommands and works alone", cli(t, "dev", "--help"), exitOK, "  arcp dev [flags]\n  arcp dev [command]\n", "")
 	wantOutcome(t, "a subcommand", cli(t, "help", "jobs", "ls"), exitOK, "  arcp jobs ls [flags]\n", "")
 	wantOutcome(t, "a subcommand with --help", cli(t, "jobs", "ls", "--help"), exitOK, "  arcp jobs ls [flags]\n", "")
 	wantOutcome(t, "help of an argument", cli(t, "invoke", "demo.echo", "--help"), exitOK, "  arcp invoke TOOL", "")

@@ -12,7 +12,7 @@ import (
 )
 
 func newWorkflow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "workflow", Short: "Run workflows and show their steps", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := newGroup("workflow", "Run workflows and show their steps")
 	cmd.AddCommand(newWorkflowRun(a), newWorkflowShow(a))
 	return cmd
 }
