@@ -154,7 +154,7 @@ func TestBackupEveryRefusesItsFlags(t *testing.T) {
 		want string
 	}{
 		{[]string{"--every", "1ms"}, "--every 1ms: give at least 1s"},
-		{[]string{"--every", "-1h"}, "--every -1h0m0s: give at least 1s"},
+		{[]string{"--every", "-1h"}, `--every: "-1h" is not a duration`},
 		{[]string{"--every", "1h", "--keep", "0"}, "--keep 0: give at least 1"},
 		{[]string{"--every", "1h", "--data", "x"}, "leave out one of them"},
 	} {

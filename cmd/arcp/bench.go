@@ -46,8 +46,8 @@ func newBench(a *app) *cobra.Command {
 		Short: "Measure a runtime on this machine",
 		Long: "Measures runtimes in separate processes on one core, from this process on the other\n" +
 			"cores: in memory, and durable in a temporary directory. Each row is compared with its\n" +
-			"target; a ratio of at least 1 reaches the target.\n\nRows: " + strings.Join(bench.Rows(), ", ") + ".\n" +
-			"The row sustained takes 12 times the duration, at most a minute. It is measured with --full, or if --row names it.",
+			"target; a ratio of at least 1 reaches the target.\n\n" + wrapped("Rows: "+strings.Join(bench.Rows(), ", ")+".") + "\n" +
+			wrapped("The row sustained takes 12 times the duration, at most a minute. It is measured with --full, or if --row names it."),
 		Args: noArgs,
 	}
 	f := cmd.Flags()

@@ -151,7 +151,8 @@ func newConformanceShow(a *app) *cobra.Command {
 		Use:   "show CHECK",
 		Short: "Print the script of a conformance check",
 		Long: "Prints the script of a check as it is in its file, with its section, its level, what it needs,\n" +
-			"the requirements that it judges and the macros that it uses. A check that is a Go function has no script. It needs no runtime.",
+			"the requirements that it judges and the macros that it uses. A check that is a Go function\n" +
+			"has no script. The command needs no runtime.",
 		Example: "  arcp conformance show cancel.running",
 		Args:    argsBetween(1, 1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

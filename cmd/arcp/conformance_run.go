@@ -43,8 +43,8 @@ func newConformanceRun(a *app) *cobra.Command {
 			"not have count.\n\n" +
 			"With --dialect draft the checks play a client library of the draft dialect, and judge every\n" +
 			"frame of the runtime as that library decodes it.\n\n" +
-			"Groups: " + strings.Join(conformance.Groups(arcp.DialectRFC), ", ") +
-			"\n\nGroups of the draft dialect: " + strings.Join(conformance.Groups(arcp.DialectDraft), ", "),
+			wrapped("Groups: "+strings.Join(conformance.Groups(arcp.DialectRFC), ", ")) + "\n\n" +
+			wrapped("Groups of the draft dialect: "+strings.Join(conformance.Groups(arcp.DialectDraft), ", ")),
 		Example: "  arcp conformance run --report html=report.html --report json=report.json\n" +
 			"  arcp conformance run --since report.json --fail-fast\n" +
 			"  arcp conformance run --baseline report.json",

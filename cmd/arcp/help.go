@@ -26,10 +26,11 @@ func addGroup(root *cobra.Command, id string, commands ...*cobra.Command) {
 }
 
 // refuseUnknownHelp has root refuse the help of a command that does not exist. Cobra prints the help of its parent.
-func (a *app) refuseUnknownHelp(root *cobra.Command) {
+// The refusal of --help is stored in refusal.
+func refuseUnknownHelp(root *cobra.Command, refusal *error) {
 	print := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		if a.helpErr = unknownCommand(cmd, cmd.Flags().Args()); a.helpErr == nil {
+		if *refusal = unknownCommand(cmd, cmd.Flags().Args()); *refusal == nil {
 			print(cmd, args)
 		}
 	})
@@ -45,12 +46,34 @@ func (a *app) refuseUnknownHelp(root *cobra.Command) {
 	}
 }
 
-// unknownCommand refuses the first argument of a command whose arguments are subcommands.
+// unknownCommand refuses arguments of a command that takes none but subcommands.
 func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 || !cmd.HasAvailableSubCommands() {
+	if len(args) == 0 || !cmd.HasAvailableSubCommands() || !isGroup(cmd) && cmd.ValidateArgs(args) == nil {
 		return nil
 	}
 	return onlyCommands(cmd, args)
+}
+
+// helpWidth is the largest width of a line of the help, but for flags.
+const helpWidth = 100
+
+// wrapped breaks a text into lines of at most helpWidth.
+func wrapped(text string) string {
+	var b strings.Builder
+	width := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case width+1+len(word) > helpWidth:
+			b.WriteByte('\n')
+			width = 0
+		case i > 0:
+			b.WriteByte(' ')
+			width++
+		}
+		b.WriteString(word)
+		width += len(word)
+	}
+	return b.String()
 }
 
 // exitMeanings are the meanings of the exit codes.

@@ -32,8 +32,9 @@ func newJobsList(a *app) *cobra.Command {
 	jl := &jobList{stderr: a.stderr}
 	l := &list[arcp.JobEntry]{
 		short: "List your jobs, the newest first",
-		long: "Lists your jobs, the newest first. DURATION is the time from the start of a job to its end, or to\n" +
-			"now; it is empty for a job that has not started. Calls of the tools of the runtime itself are listed if --tool names the tool.",
+		long: "Lists your jobs, the newest first. DURATION is the time from the start of a job to its end,\n" +
+			"or to now; it is empty for a job that has not started. Calls of the tools of the runtime\n" +
+			"itself are listed if --tool names the tool.",
 		limit: 50,
 		fetch: jl.fetch,
 		columns: []column[arcp.JobEntry]{

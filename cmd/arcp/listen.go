@@ -121,7 +121,7 @@ func (s *server) backupKey() (*backupKey, error) {
 	case s.rt.Load() == nil:
 		return nil, errStarting
 	case s.key == nil:
-		return nil, fmt.Errorf("backup: %w", store.ErrUnsupported)
+		return nil, fmt.Errorf("%w: its data is in memory", store.ErrUnsupported)
 	}
 	return s.key, nil
 }

@@ -88,6 +88,7 @@ func TestOperationsListsEveryMetric(t *testing.T) {
 	cert := new(certificate)
 	cert.current.Store(&tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Unix(1, 0)}})
 	newServerMetrics(reg, cert)
+	registerMinFree(reg, 1<<30)
 	mcp.NewMetrics(reg)
 	rt, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(new(auth.Config)), Metrics: reg,
 		FreeSpace: func() (uint64, error) { return 1 << 40, nil }})

@@ -42,7 +42,7 @@ func newRoot(a *app) *cobra.Command {
 	addGroup(root, "look", newTools(a), newWorkers(a), newAgents(a), newSessions(a), newResources(a), newContext(a))
 	addGroup(root, "operate", newDoctor(a), newBackup(a), newToken(a), newConformance(a), newBench(a))
 	root.AddCommand(newVersion(a), newExitCodes(), newEnvironment())
-	a.refuseUnknownHelp(root)
+	refuseUnknownHelp(root, &a.helpErr)
 	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
 	root.Version = thisBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -58,8 +58,10 @@ func action(do func(cmd *cobra.Command, args []string) error) func(*cobra.Comman
 // names the subcommand instead.
 func flagError(cmd *cobra.Command, args []string, err error) error {
 	path := strings.Fields(cmd.CommandPath())
-	if rest := args[min(len(path)-1, len(args)):]; cmd.HasAvailableSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-		return onlyCommands(cmd, rest[:1])
+	if rest := args[min(len(path)-1, len(args)):]; len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		if err := unknownCommand(cmd, rest[:1]); err != nil {
+			return err
+		}
 	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		flag := invalid.GetFlag()
@@ -104,6 +106,11 @@ const groupAnnotation = "group"
 func newGroup(name, short string) *cobra.Command {
 	return &cobra.Command{Use: name, Short: short, Args: cobra.ArbitraryArgs, RunE: onlyCommands,
 		Annotations: map[string]string{groupAnnotation: name}}
+}
+
+// isGroup reports whether a command only has subcommands.
+func isGroup(cmd *cobra.Command) bool {
+	return cmd.Annotations[groupAnnotation] != "" || !cmd.HasParent()
 }
 
 // usageTemplate is the template of cobra without the usage line of commands that only have subcommands.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -40,7 +41,7 @@ func newScheduleAdd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&in.at, "at", "", "time of the job, for example 2030-01-02T15:04:05Z")
 	addDuration(f, &in.after, "after", 0, "time until the job, for example 10m")
-	f.StringVar(&in.every, "every", "", "times of the jobs: an RRULE, for example FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0")
+	f.StringVar(&in.every, "every", "", "times of the jobs: an RRULE, for example "+exampleRule)
 	f.StringVar(&in.lease, "lease", "", "lease of the jobs, as JSON or `@FILE`; default: all permissions of your principal")
 	f.StringArrayVar(&in.budget, "budget", nil, "budget of each job, for example `USD:5.00`; may be repeated")
 	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same schedule")
@@ -58,7 +59,7 @@ func newScheduleAdd(a *app) *cobra.Command {
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
 		job, err := client.SchedulesOf(c).Add(ctx, p)
 		if err != nil {
-			return err
+			return in.explain(err)
 		}
 		return a.printOutcome(struct {
 			JobID arcp.JobID `json:"job_id"`
@@ -66,6 +67,17 @@ func newScheduleAdd(a *app) *cobra.Command {
 	})
 	return cmd
 }
+
+// explain adds the remedy to the refusal of a rule.
+func (in *scheduling) explain(err error) error {
+	e, ok := errors.AsType[*client.RemoteError](err)
+	if !ok || e.Code != arcp.CodeInvalidArgument || in.every == "" || !strings.HasPrefix(e.Message, "when: ") {
+		return err
+	}
+	return usagef("--every %s: %s; give an RRULE such as %s", in.every, strings.TrimPrefix(e.Message, "when: "), exampleRule)
+}
+
+const exampleRule = "FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0"
 
 // when returns the time of the schedule. Exactly one of the flags at, after and every is set.
 func (in *scheduling) when(f *pflag.FlagSet) (w arcp.When, err error) {
@@ -76,7 +88,7 @@ func (in *scheduling) when(f *pflag.FlagSet) (w arcp.When, err error) {
 		}
 	case f.Changed("every"):
 		if w.Every = in.every; w.Every == "" {
-			return w, usagef("--every is empty: give an RRULE such as FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0")
+			return w, usagef("--every is empty: give an RRULE such as " + exampleRule)
 		}
 	default:
 		w.After = new(arcp.FloatNumber(in.after.Seconds()))

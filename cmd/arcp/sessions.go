@@ -19,7 +19,7 @@ func newSessions(a *app) *cobra.Command {
 
 func newSessionsList(a *app) *cobra.Command {
 	return newList(a, list[arcp.SessionView]{
-		short: "List your sessions",
+		short: "List the sessions of your principal and of those that it observes",
 		fetch: fromTool[arcp.SessionView]("sessions.list"),
 		columns: []column[arcp.SessionView]{
 			{"SESSION", func(s *arcp.SessionView) any { return s.SessionID }},

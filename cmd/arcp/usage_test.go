@@ -11,10 +11,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
 
 func TestUsageErrorsNameTheRemedy(t *testing.T) {
@@ -35,6 +39,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{"unknown subcommand as a topic", []string{"help", "jobs", "shwo"}, `unknown command "shwo"; did you mean arcp jobs show?`},
 		{"unknown subcommand of a command", []string{"dev", "tokn", "--help"}, `unknown command "tokn"; did you mean arcp dev token?`},
 		{"unknown flag of a group", []string{"jobs", "--url", "x"}, "unknown flag: --url"},
+		{"unknown flag after an argument", []string{"backup", "/srv/copy", "--evry", "1h"}, "unknown flag --evry; did you mean --every?"},
 		{"unknown flag", []string{"serve", "--tokn", "x"}, "unknown flag --tokn; did you mean --token?"},
 		{"unknown short flag", []string{"serve", "-z"}, "`arcp serve --help` lists the flags"},
 		{"too few arguments", []string{"invoke"}, "usage: `arcp invoke TOOL [JSON|@FILE|-] [flags]`"},
@@ -264,12 +269,62 @@ func TestHelp(t *testing.T) {
 	wantOutcome(t, "a command that has subcommands and works alone", cli(t, "dev", "--help"), exitOK, "  arcp dev [flags]\n  arcp dev [command]\n", "")
 	wantOutcome(t, "a subcommand", cli(t, "help", "jobs", "ls"), exitOK, "  arcp jobs ls [flags]\n", "")
 	wantOutcome(t, "a subcommand with --help", cli(t, "jobs", "ls", "--help"), exitOK, "  arcp jobs ls [flags]\n", "")
+	wantOutcome(t, "help after an argument", cli(t, "backup", "/srv/copy", "--help"), exitOK, "  arcp backup DIR [flags]\n", "")
 	wantOutcome(t, "help of an argument", cli(t, "invoke", "demo.echo", "--help"), exitOK, "  arcp invoke TOOL", "")
 	wantOutcome(t, "exit codes", cli(t, "help", "exit-codes"), exitOK, "  130  interrupted", "")
 	wantOutcome(t, "the server's tokens", cli(t, "help", "environment"), exitOK, "  ARCP_SERVER_TOKEN  tokens that the server accepts", "")
 	wantOutcome(t, "variables", cli(t, "help", "environment"), exitOK, "  ARCP_TOKEN     bearer token", "")
 	if got, want := cli(t, "--version").stdout, cli(t, "version").stdout; got != want || got == "" {
 		t.Errorf("--version prints %q, version prints %q", got, want)
+	}
+}
+
+// The texts of the help fit on a terminal, and the commands of the examples exist, with their flags.
+func TestHelpOfEveryCommand(t *testing.T) {
+	a := &app{}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Long) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > helpWidth {
+				t.Errorf("%s: a line of %d columns, want at most %d: %s", cmd.CommandPath(), n, helpWidth, line)
+			}
+		}
+		for line := range strings.Lines(cmd.Example) {
+			if _, command, ok := strings.Cut(line, "arcp "); ok && !strings.HasPrefix(command, "'") {
+				checkExample(t, command)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newRoot(a))
+}
+
+var (
+	exampleWord = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s']+`)
+	exampleEnd  = regexp.MustCompile(`\s(>|<|\|)\s.*|\).*`)
+)
+
+// checkExample parses a command line without executing it.
+func checkExample(t *testing.T, line string) {
+	t.Helper()
+	var args []string
+	for _, word := range exampleWord.FindAllString(exampleEnd.ReplaceAllString(line, ""), -1) {
+		args = append(args, strings.Trim(word, `'"`))
+	}
+	cmd, rest, err := newRoot(&app{}).Find(args)
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err == nil {
+		err = unknownCommand(cmd, cmd.Flags().Args())
+	}
+	if err == nil {
+		err = cmd.ValidateArgs(cmd.Flags().Args())
+	}
+	if err != nil {
+		t.Errorf("the example arcp %s: %v", strings.TrimSpace(line), err)
 	}
 }
 
