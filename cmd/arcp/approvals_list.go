@@ -51,11 +51,13 @@ func (ql *questionList) lists(q *arcp.QuestionView) bool {
 // questionOrder compares the positions of two questions in the list.
 func questionOrder(a, b *arcp.QuestionView) int {
 	age := cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ApprovalID, b.ApprovalID))
-	switch pending := (b.Status == arcp.QuestionPending); {
-	case pending != (a.Status == arcp.QuestionPending):
-		return map[bool]int{true: 1, false: -1}[pending]
-	case pending:
+	switch aPending, bPending := a.Status == arcp.QuestionPending, b.Status == arcp.QuestionPending; {
+	case aPending && bPending:
 		return age
+	case aPending:
+		return -1
+	case bPending:
+		return 1
 	}
 	return -age
 }
