@@ -35,14 +35,15 @@ type dispatch struct {
 
 	// Guarded by Pool.mu.
 	agent      *agent
-	answered   bool      // by an ack or nack
-	accepted   bool      // by an ack
-	resent     bool      // to a worker that has reconnected: its frames imply an ack
-	hasOutcome bool      // further frames are refused
-	ended      bool      // the attempt does not wait any more
-	cancelSent bool      // see cancelEnded
-	lost       string    // reason for the loss of the worker; "": the worker is not lost
-	sentAt     time.Time // of the last sending
+	answered   bool             // by an ack or nack
+	accepted   bool             // by an ack
+	resent     bool             // to a worker that has reconnected: its frames imply an ack
+	hasOutcome bool             // further frames are refused
+	ended      bool             // the attempt does not wait any more
+	cancelSent bool             // see cancelEnded
+	lost       string           // reason for the loss of the worker; "": the worker is not lost
+	sentAt     time.Time        // of the last sending
+	waits      *tool.WorkerWait // as the attempt knows it; nil: it does not wait
 	frames     []frame
 	controls   []arcp.Envelope // a cancel or interrupt; sent again to a worker that reconnects
 	questions  questionSet
@@ -170,6 +171,7 @@ func (p *Pool) tryDispatch(d *dispatch, principal string,
 	case !connected && len(tried) > 0:
 		return false, nil, nil
 	}
+	d.waitForWorker(connected)
 	if changed = p.waiting[d.ref]; changed == nil {
 		c := make(chan struct{})
 		p.waiting[d.ref], changed = c, c
@@ -235,6 +237,7 @@ func (p *Pool) start(d *dispatch, a *agent) {
 	a.worker.pendingDispatches++
 	a.worker.dispatches[d] = struct{}{}
 	p.byID[d.id], p.byJob[d.jobID] = d, d
+	d.setWait(nil)
 	d.sentAt = time.Now()
 	d.send(d.invoke)
 }
@@ -245,6 +248,7 @@ func (d *dispatch) resend() {
 		d.cancelEnded()
 		return
 	}
+	d.setWait(nil)
 	d.resent, d.sentAt = true, time.Now()
 	d.send(d.invoke)
 	for _, env := range d.questions.dequeue() {
@@ -252,6 +256,28 @@ func (d *dispatch) resend() {
 	}
 	for _, env := range d.controls {
 		d.send(env)
+	}
+}
+
+// setWait says why the attempt waits for a worker; nil: a connected worker executes it. An ended dispatch
+// does not set it, because the attempt may have another one. Called with Pool.mu.
+func (d *dispatch) setWait(w *tool.WorkerWait) {
+	if d.ended || w == nil && d.waits == nil {
+		return
+	}
+	d.waits = w
+	d.attempt().SetWait(w)
+}
+
+// waitForWorker says that the attempt waits for a connected worker, or for a free one. Called with
+// Pool.mu.
+func (d *dispatch) waitForWorker(connected bool) {
+	reason := arcp.WaitWorker
+	if connected {
+		reason = arcp.WaitWorkerSlot
+	}
+	if d.waits == nil || d.waits.Reason != reason {
+		d.setWait(&tool.WorkerWait{Reason: reason, Since: time.Now()})
 	}
 }
 
@@ -475,6 +501,7 @@ func (d *dispatch) finish(o *result) {
 	if unfinished {
 		d.deliver(d.cancel("the attempt is over"))
 	}
+	d.setWait(nil)
 	d.ended = true
 	if d.agent.live[d.ref]--; d.agent.live[d.ref] <= 0 {
 		delete(d.agent.live, d.ref)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Attach sets the connection of a session that executes tools. A new connection gets the session's
@@ -46,9 +47,11 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 		p.removeIdle(ws)
 	case len(ws.dispatches) > 0:
 		disconnect := ws.disconnects
+		now := time.Now()
 		ws.timer = time.AfterFunc(p.reconnectTimeout, func() { p.expire(ws, disconnect) })
 		for d := range ws.dispatches {
 			heartbeats = append(heartbeats, d.job.Heartbeat) // the heartbeat timeout begins now
+			d.setWait(&tool.WorkerWait{Reason: arcp.WaitReconnect, Since: now, Worker: d.agent.name, Until: now.Add(p.reconnectTimeout)})
 		}
 	}
 	p.unlock()
