@@ -283,12 +283,12 @@ func (c waitChange) apply(s *supervisor, now time.Time) {
 		s.progress.NoWorker, s.progress.unsaved = row, true
 	}
 	if c.event != nil {
-		s.announceWait(now, c.event)
+		announceWait(s, now, c.event)
 	}
 }
 
 // announceWait emits the event that says why the job waits. A direct job has none.
-func (s *supervisor) announceWait(now time.Time, w *arcp.JobWaiting) {
+func announceWait(s *supervisor, now time.Time, w *arcp.JobWaiting) {
 	if s.direct {
 		return
 	}

@@ -280,7 +280,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	if hasPassed(s.nextGrantEnd(), s.authority.now()) {
 		s.sweepGrants()
 	}
-	s.advanceWorkerWait(now)
+	advanceWorkerWait(s, now)
 	if s.exit != exitRetry && hasPassed(s.limit.End(), now) {
 		s.failAttempt(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s (limits.timeout_ms)", s.tool.Name, s.tool.Limits.Timeout))
 	}
@@ -331,7 +331,7 @@ func setSilent(s *supervisor, now time.Time, state arcp.JobState) {
 
 // wait blocks until there is input, or a deadline has passed.
 func (s *supervisor) wait(now time.Time, accepted bool) {
-	deadline := earliest(s.due, s.limit.End(), s.workerWaitDue(), s.leaseOrQuestionDue())
+	deadline := earliest(s.due, s.limit.End(), workerWaitDue(s), s.leaseOrQuestionDue())
 	if !accepted || deadline.IsZero() {
 		<-s.wakec // the result of the claim always wakes the supervisor
 		return

@@ -46,40 +46,40 @@ func (w *workerWait) announcesAt() time.Time {
 }
 
 // workerWaitDue returns when the supervisor has to act on the wait; zero: never.
-func (s *supervisor) workerWaitDue() time.Time {
-	return earliest(s.workerWait.announcesAt(), s.startTimesOutAt())
+func workerWaitDue(s *supervisor) time.Time {
+	return earliest(s.workerWait.announcesAt(), startTimesOutAt(s))
 }
 
 // startTimesOutAt returns when the start timeout ends a wait without a connected worker; zero: never.
-func (s *supervisor) startTimesOutAt() time.Time {
+func startTimesOutAt(s *supervisor) time.Time {
 	w := s.workerWait.applied
 	if w == nil || w.Reason != arcp.WaitWorker {
 		return time.Time{}
 	}
-	if timeout := s.startTimeout(); timeout > 0 {
+	if timeout := currentStartTimeout(s.run); timeout > 0 {
 		return w.Since.Add(timeout)
 	}
 	return time.Time{}
 }
 
-// startTimeout returns how long the job may wait without a connected worker; 0: for ever.
-func (s *supervisor) startTimeout() time.Duration {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	return startTimeoutOf(s.run, s.e.jobs.limits.StartTimeout)
+// currentStartTimeout returns how long a job may wait without a connected worker; 0: for ever.
+func currentStartTimeout(r *run) time.Duration {
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	return startTimeoutOf(r, r.e.jobs.limits.StartTimeout)
 }
 
 // advanceWorkerWait announces a wait that has lasted, and fails the job at its start timeout.
-func (s *supervisor) advanceWorkerWait(now time.Time) {
+func advanceWorkerWait(s *supervisor, now time.Time) {
 	w := &s.workerWait
 	if hasPassed(w.announcesAt(), now) {
 		w.events.record(now, w.applied.Reason)
 		if s.running() {
-			s.announceWait(now, viewOf(w.applied).view(s.tool.Ref()))
+			announceWait(s, now, viewOf(w.applied).view(s.tool.Ref()))
 		}
 	}
-	if hasPassed(s.startTimesOutAt(), now) && s.running() {
-		s.machine.Fail(now, errStartTimeout(s.run, s.startTimeout()))
+	if hasPassed(startTimesOutAt(s), now) && s.running() {
+		s.machine.Fail(now, errStartTimeout(s.run, currentStartTimeout(s.run)))
 	}
 }
 

@@ -22,12 +22,11 @@ const (
 // attempt, except the fields guarded by Pool.mu.
 type dispatch struct {
 	pool          *Pool
-	id            arcp.MessageID
 	jobID         arcp.JobID
 	ref           string
 	worker        *workerSession
 	job           tool.Job
-	invoke        arcp.Envelope // the tool.invoke
+	invoke        arcp.Envelope // the tool.invoke; its id is the dispatch of the protocol
 	interruptible bool          // the tool is interruptible
 	contents      contentSet
 	wake          chan struct{} // buffered 1
@@ -105,8 +104,8 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 	if err != nil { // its members were decoded
 		return nil, err
 	}
-	d := &dispatch{pool: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, wake: make(chan struct{}, 1)}
-	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: d.id, JobID: d.jobID, TraceID: job.TraceID(), SpanID: info.SpanID,
+	d := &dispatch{pool: p, jobID: job.ID(), ref: ref, job: job, wake: make(chan struct{}, 1)}
+	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: arcp.NewMessageID(), JobID: d.jobID, TraceID: job.TraceID(), SpanID: info.SpanID,
 		Priority: info.Priority, Payload: raw}
 	for {
 		select { // the previous worker may have refused for this reason
@@ -236,7 +235,7 @@ func (p *Pool) start(d *dispatch, a *agent) {
 	a.lastPick = p.picks
 	a.worker.pendingDispatches++
 	a.worker.dispatches[d] = struct{}{}
-	p.byID[d.id], p.byJob[d.jobID] = d, d
+	p.byID[d.invoke.ID], p.byJob[d.jobID] = d, d
 	d.setWait(nil)
 	d.sentAt = time.Now()
 	d.send(d.invoke)
@@ -335,7 +334,7 @@ func (d *dispatch) release() {
 	d.markAnswered()
 	delete(d.worker.dispatches, d)
 	d.worker.checkDrained()
-	delete(d.pool.byID, d.id)
+	delete(d.pool.byID, d.invoke.ID)
 	d.agent.jobs--
 	d.pool.removeIdle(d.worker)
 }
@@ -433,7 +432,7 @@ func ended(ctx context.Context) *result {
 
 func (d *dispatch) cancel(reason string) arcp.Envelope {
 	env := arcp.Frame(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(d.jobID), Reason: reason})
-	env.JobID, env.CorrelationID = d.jobID, d.id
+	env.JobID, env.CorrelationID = d.jobID, d.invoke.ID
 	return env
 }
 
