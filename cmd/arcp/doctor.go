@@ -352,7 +352,7 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	d.certificate(g, time.Now())
 	d.reload(g)
 	d.mcpServers(g["arcp_mcp_servers"])
-	d.waiting(g["arcp_jobs_waiting"][arcp.WaitWorker])
+	d.waiting(g["arcp_jobs_waiting"])
 }
 
 // notReadyParts returns the parts that a report of /readyz lists as not ready.

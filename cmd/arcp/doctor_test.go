@@ -190,7 +190,7 @@ func fakeAdmin(t *testing.T) string {
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "# TYPE arcp_mcp_servers gauge\narcp_mcp_servers{state=\"ready\"} 2\narcp_mcp_servers{state=\"starting\"} 1\narcp_mcp_servers{state=\"waiting\"} 3\n"+
-			"# TYPE arcp_jobs_waiting gauge\narcp_jobs_waiting{reason=\"worker\"} 4\narcp_jobs_waiting{reason=\"slot\"} 5\n"+
+			"# TYPE arcp_jobs_waiting gauge\narcp_jobs_waiting{reason=\"worker\"} 4\narcp_jobs_waiting{reason=\"reconnect\"} 6\narcp_jobs_waiting{reason=\"slot\"} 5\n"+
 			"# TYPE arcp_store_bytes gauge\narcp_store_bytes 95\n# TYPE arcp_store_max_bytes gauge\narcp_store_max_bytes 100\n")
 	})
 	s := httptest.NewServer(mux)
@@ -241,6 +241,7 @@ func TestDoctorOfCredentials(t *testing.T) {
 		"store        problem  95 bytes of 100 bytes (95.0 %); raise --max-data",
 		"MCP servers that have not answered yet: 1; ",
 		"jobs of all principals that wait for a connected worker: 4; start the workers",
+		"running jobs of all principals whose workers have lost their connections: 6; start the workers again",
 		"MCP servers that cannot be reached and are retried: 3; see the server's log",
 	} {
 		wantOutcome(t, "findings", o, exitFailed, want, "")

@@ -89,13 +89,19 @@ func waitingTools(ctx context.Context, c *client.Client) (map[string]waitingJobs
 	return tools, nil
 }
 
-// waiting reports the jobs of all principals that wait for a worker. The metric only has their number.
-func (d *diagnosis) waiting(n float64) {
+// waiting reports the jobs of all principals that wait for a worker, by reason. The metric only has their
+// numbers.
+func (d *diagnosis) waiting(jobs map[string]float64) {
 	const check = "waiting"
-	if n > 0 {
+	if n := jobs[arcp.WaitWorker]; n > 0 {
 		d.add(check, statusProblem, "start the workers; arcp jobs show tells why a job waits",
 			"jobs of all principals that wait for a connected worker: %.0f", n)
-		return
 	}
-	d.add(check, statusOK, "", "no job waits for a connected worker")
+	if n := jobs[arcp.WaitReconnect]; n > 0 {
+		d.add(check, statusProblem, "start the workers again, or wait; arcp workers ls lists the detached ones",
+			"running jobs of all principals whose workers have lost their connections: %.0f", n)
+	}
+	if jobs[arcp.WaitWorker]+jobs[arcp.WaitReconnect] == 0 {
+		d.add(check, statusOK, "", "no job waits for a connected worker")
+	}
 }

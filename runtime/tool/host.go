@@ -102,6 +102,14 @@ type AttemptInfo struct {
 	Checkpoint *arcp.JobCheckpointPayload // the attempt continues from it; nil: from the start
 }
 
+// WorkerWait says why an attempt waits for a worker (SPEC.md §7.8).
+type WorkerWait struct {
+	Reason string    // arcp.WaitWorker, arcp.WaitWorkerSlot or arcp.WaitReconnect
+	Since  time.Time // when the wait began
+	Worker string    // with WaitReconnect: name of the worker
+	Until  time.Time // with WaitReconnect: without a new connection until then, the attempt is lost
+}
+
 // Attempt is a Host that reports the conditions and the end of its attempt to a tool that
 // forwards the work to another program. The Hosts of the engine are Attempts.
 type Attempt interface {
@@ -113,4 +121,8 @@ type Attempt interface {
 	// Failure returns the error of the job after Ended is closed; nil: the job has
 	// completed or continues.
 	Failure() *arcp.Error
+	// SetWait says why the attempt waits for a worker; nil: a connected worker executes it. While
+	// the attempt waits its time limit does not run. The value must not change afterwards. SetWait
+	// does not block, and may be called with any lock of the caller.
+	SetWait(*WorkerWait)
 }

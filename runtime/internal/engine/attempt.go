@@ -9,6 +9,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/digest"
+	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -63,7 +64,11 @@ func (s *supervisor) describe() string {
 
 // startTool calls the tool. An early tool is only marked: takeTurns calls it.
 func (s *supervisor) startTool() {
-	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.Blocked())
+	now := time.Now()
+	if s.questions.Blocked() {
+		s.limit.Pause(now, job.PauseAnswer)
+	}
+	s.limit.Start(now, s.tool.Limits.Timeout)
 	s.call.failedBefore = s.progress.Failed
 	s.call.info = s.attemptInfo()
 	s.call.begun = true

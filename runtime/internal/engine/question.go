@@ -224,14 +224,14 @@ type attemptClock struct {
 func (c *attemptClock) block(now time.Time) {
 	c.machine.Block(now)
 	c.due = c.machine.Deadline()
-	c.limit.Pause(now)
+	c.limit.Pause(now, job.PauseAnswer)
 }
 
 // unblock lets the clock run again.
 func (c *attemptClock) unblock(now time.Time) {
 	c.machine.Unblock(now)
 	c.due = c.machine.Deadline()
-	c.limit.Resume(now)
+	c.limit.Resume(now, job.PauseAnswer)
 }
 
 // questioner asks and closes the questions of a job, on the goroutine of its supervisor. The event of a

@@ -18,18 +18,37 @@ const (
 
 // queueWait is the wait of a job in the queue of its tool. It is guarded by Engine.mu.
 type queueWait struct {
-	reason      string        // at the latest look; empty: there was none
-	since       time.Time     // when the wait for the reason began
-	announced   string        // reason in the latest event; empty: there was none
-	eventAt     time.Time     // no event is sent before
-	gap         time.Duration // from the next event to the one after it
-	recoveredAt time.Time     // when the runtime was started with the job; zero: it got the job later
-	saved       bool          // the progress has the begin of the wait without a worker
-	expired     bool          // the start timeout has ended the job
+	reason      string    // at the latest look; empty: there was none
+	since       time.Time // when the wait for the reason began
+	recoveredAt time.Time // when the runtime was started with the job; zero: it got the job later
+	saved       bool      // the progress has the begin of the wait without a worker
+	expired     bool      // the start timeout has ended the job
+	waitEvents
 }
 
 func newQueueWait(now time.Time) *queueWait {
-	return &queueWait{since: now, eventAt: now.Add(waitGrace), gap: waitGrace}
+	return &queueWait{since: now, waitEvents: waitEvents{eventAt: now.Add(waitGrace)}}
+}
+
+// waitEvents decides when events announce the reason for which a job waits.
+type waitEvents struct {
+	announced string        // reason in the latest event; empty: there was none
+	eventAt   time.Time     // no event is sent before
+	gap       time.Duration // from the latest event to eventAt; 0: there was none
+}
+
+// due returns when an event announces a reason since which the job waits; zero: it is announced.
+func (w *waitEvents) due(reason string, since time.Time) time.Time {
+	if reason == w.announced {
+		return time.Time{}
+	}
+	return latest(w.eventAt, since.Add(waitGrace))
+}
+
+// record records that an event announces a reason now.
+func (w *waitEvents) record(now time.Time, reason string) {
+	w.gap = min(max(2*w.gap, waitGrace), maxEventGap)
+	w.announced, w.eventAt = reason, now.Add(w.gap)
 }
 
 // startTimeoutAt returns when the start timeout of a job that was just queued may end it; zero: never.
@@ -87,12 +106,7 @@ func (w *queueWait) timesOutAt(timeout, grace time.Duration) time.Time {
 }
 
 // announcesAt returns when an event announces the reason; zero: it is announced.
-func (w *queueWait) announcesAt() time.Time {
-	if w.reason == w.announced {
-		return time.Time{}
-	}
-	return latest(w.eventAt, w.since.Add(waitGrace))
-}
+func (w *queueWait) announcesAt() time.Time { return w.due(w.reason, w.since) }
 
 // change returns the change of the job that is due after a look; nil: none.
 func (w *queueWait) change(now time.Time, r *run, timeout time.Duration) command {
@@ -108,7 +122,7 @@ func (w *queueWait) change(now time.Time, r *run, timeout time.Duration) command
 		view := r.e.queues.waitOf(r)
 		view.reason = w.reason
 		c.event = view.view(r.tool.Ref())
-		w.announced, w.gap, w.eventAt = w.reason, min(2*w.gap, maxEventGap), now.Add(w.gap)
+		w.record(now, w.reason)
 		if w.reason == arcp.WaitWorker {
 			c.noWorker = w.since
 		}
@@ -268,10 +282,17 @@ func (c waitChange) apply(s *supervisor, now time.Time) {
 	if row != nil || s.progress.NoWorker != nil {
 		s.progress.NoWorker, s.progress.unsaved = row, true
 	}
-	if c.event == nil || s.direct {
+	if c.event != nil {
+		announceWait(s, now, c.event)
+	}
+}
+
+// announceWait emits the event that says why the job waits. A direct job has none.
+func announceWait(s *supervisor, now time.Time, w *arcp.JobWaiting) {
+	if s.direct {
 		return
 	}
-	ev := s.event(arcp.EventEmit, now, s.row.Priority, waitingPayload(c.event))
+	ev := s.event(arcp.EventEmit, now, s.row.Priority, waitingPayload(w))
 	s.mu.Lock()
 	s.events.push(ev)
 	s.mu.Unlock()
@@ -287,8 +308,12 @@ func (t startTimeout) apply(s *supervisor, now time.Time) {
 	if !isQueued(s) {
 		return
 	}
+	s.machine.Fail(now, errStartTimeout(s.run, t.after))
+}
+
+func errStartTimeout(r *run, after time.Duration) *arcp.Error {
 	err := arcp.Errorf(arcp.CodeUnavailable, "no connected worker executes %s: the job has waited for one longer than the start timeout of %s",
-		s.tool.Ref(), t.after)
-	err.Details = arcp.Raw(fmt.Sprintf(`{"start_timeout_ms":%d}`, t.after.Milliseconds()))
-	s.machine.Fail(now, err)
+		r.tool.Ref(), after)
+	err.Details = arcp.Raw(fmt.Sprintf(`{"start_timeout_ms":%d}`, after.Milliseconds()))
+	return err
 }

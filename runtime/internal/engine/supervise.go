@@ -36,6 +36,7 @@ type supervisor struct {
 	notes      noteLog
 	end        signal // the attempt and this supervisor have ended
 
+	workerWait  workerWait
 	silentSince time.Time // when missed heartbeats blocked the job; zero: it does not wait for one
 }
 
@@ -218,6 +219,7 @@ func (s *supervisor) handleInput(now time.Time, in *turnInput) bool {
 			s.exit.set(exitPause)
 		}
 	}
+	s.workerWait.apply(now, &s.limit)
 	switch {
 	case in.leaseLapsed: // has precedence over the tool's result
 		s.endExpired(now)
@@ -278,6 +280,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	if hasPassed(s.nextGrantEnd(), s.authority.now()) {
 		s.sweepGrants()
 	}
+	advanceWorkerWait(s, now)
 	if s.exit != exitRetry && hasPassed(s.limit.End(), now) {
 		s.failAttempt(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s (limits.timeout_ms)", s.tool.Name, s.tool.Limits.Timeout))
 	}
@@ -328,7 +331,7 @@ func setSilent(s *supervisor, now time.Time, state arcp.JobState) {
 
 // wait blocks until there is input, or a deadline has passed.
 func (s *supervisor) wait(now time.Time, accepted bool) {
-	deadline := earliest(s.due, s.limit.End(), s.leaseOrQuestionDue())
+	deadline := earliest(s.due, s.limit.End(), workerWaitDue(s), s.leaseOrQuestionDue())
 	if !accepted || deadline.IsZero() {
 		<-s.wakec // the result of the claim always wakes the supervisor
 		return

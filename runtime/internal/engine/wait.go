@@ -13,7 +13,8 @@ type jobWait struct {
 	reason         string
 	since          time.Time
 	running, limit int       // with slot and worker_slot: jobs that run, and may run at once
-	next           time.Time // with retry and schedule: when the job continues
+	next           time.Time // with retry and schedule: when the job continues; with reconnect: when the attempt is lost
+	worker         string    // with reconnect: name of the worker
 	question       string    // with approval, permission and input: id of the question
 }
 
@@ -56,6 +57,8 @@ func (w *jobWait) message(ref string) string {
 			return fmt.Sprintf("the workers of %s are busy with jobs of other tools: start another worker, or wait", ref)
 		}
 		return fmt.Sprintf("all workers of %s are busy, %d of %d jobs run: start another worker, or wait", ref, w.running, w.limit)
+	case arcp.WaitReconnect:
+		return fmt.Sprintf("the worker %s has lost its connection: it has until %s to reconnect", w.worker, w.next.UTC().Format(time.RFC3339))
 	case arcp.WaitSlot:
 		return fmt.Sprintf("%d of %d jobs of %s run: the job starts in its turn", w.running, w.limit, ref)
 	case arcp.WaitApproval:
@@ -134,9 +137,13 @@ func attemptWait(r *run) jobWait {
 		}
 	}
 	s := r.current
-	switch {
-	case s == nil:
+	if s == nil {
 		return jobWait{}
+	}
+	if w := s.workerWait.reported.Load(); w != nil {
+		return *viewOf(w)
+	}
+	switch {
 	case !s.silentSince.IsZero():
 		return jobWait{reason: arcp.WaitHeartbeat, since: s.silentSince}
 	case !s.events.fullSince.IsZero():

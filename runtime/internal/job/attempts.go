@@ -70,34 +70,46 @@ func (a *Attempts) Lose(err *arcp.Error) *arcp.Error {
 	return last
 }
 
-// TimeLimit is the time limit of one attempt. It pauses while the attempt waits for an answer. The zero
-// value is no limit. At most one member is not zero.
+// Pause is a reason for which the time limit of an attempt does not run.
+type Pause uint8
+
+// The reasons.
+const (
+	PauseAnswer Pause = 1 << iota // the attempt waits for an answer
+	PauseWorker                   // the attempt waits for a worker
+)
+
+// TimeLimit is the time limit of one attempt. It runs while there is no reason to pause it. The zero
+// value is no limit. At most one of end and remaining is not zero.
 type TimeLimit struct {
 	end       time.Time
 	remaining time.Duration // of a paused limit
+	pauses    Pause         // the present reasons
 }
 
 // Start starts a limit of d; zero or less: there is no limit.
-func (l *TimeLimit) Start(now time.Time, d time.Duration, paused bool) {
+func (l *TimeLimit) Start(now time.Time, d time.Duration) {
 	switch {
 	case d <= 0:
-	case paused:
+	case l.pauses != 0:
 		l.remaining = d
 	default:
 		l.end = now.Add(d)
 	}
 }
 
-// Pause stops the clock.
-func (l *TimeLimit) Pause(now time.Time) {
+// Pause stops the clock for a reason.
+func (l *TimeLimit) Pause(now time.Time, reason Pause) {
+	l.pauses |= reason
 	if !l.end.IsZero() {
 		l.remaining, l.end = max(l.end.Sub(now), 1), time.Time{}
 	}
 }
 
-// Resume lets the clock run again.
-func (l *TimeLimit) Resume(now time.Time) {
-	if l.remaining > 0 {
+// Resume ends a reason. The clock runs again if no other reason is left.
+func (l *TimeLimit) Resume(now time.Time, reason Pause) {
+	l.pauses &^= reason
+	if l.pauses == 0 && l.remaining > 0 {
 		l.end, l.remaining = now.Add(l.remaining), 0
 	}
 }

@@ -22,12 +22,11 @@ const (
 // attempt, except the fields guarded by Pool.mu.
 type dispatch struct {
 	pool          *Pool
-	id            arcp.MessageID
 	jobID         arcp.JobID
 	ref           string
 	worker        *workerSession
 	job           tool.Job
-	invoke        arcp.Envelope // the tool.invoke
+	invoke        arcp.Envelope // the tool.invoke; its id is the dispatch of the protocol
 	interruptible bool          // the tool is interruptible
 	contents      contentSet
 	wake          chan struct{} // buffered 1
@@ -35,14 +34,15 @@ type dispatch struct {
 
 	// Guarded by Pool.mu.
 	agent      *agent
-	answered   bool      // by an ack or nack
-	accepted   bool      // by an ack
-	resent     bool      // to a worker that has reconnected: its frames imply an ack
-	hasOutcome bool      // further frames are refused
-	ended      bool      // the attempt does not wait any more
-	cancelSent bool      // see cancelEnded
-	lost       string    // reason for the loss of the worker; "": the worker is not lost
-	sentAt     time.Time // of the last sending
+	answered   bool             // by an ack or nack
+	accepted   bool             // by an ack
+	resent     bool             // to a worker that has reconnected: its frames imply an ack
+	hasOutcome bool             // further frames are refused
+	ended      bool             // the attempt does not wait any more
+	cancelSent bool             // see cancelEnded
+	lost       string           // reason for the loss of the worker; "": the worker is not lost
+	sentAt     time.Time        // of the last sending
+	waits      *tool.WorkerWait // as the attempt knows it; nil: it does not wait
 	frames     []frame
 	controls   []arcp.Envelope // a cancel or interrupt; sent again to a worker that reconnects
 	questions  questionSet
@@ -104,8 +104,8 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 	if err != nil { // its members were decoded
 		return nil, err
 	}
-	d := &dispatch{pool: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, wake: make(chan struct{}, 1)}
-	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: d.id, JobID: d.jobID, TraceID: job.TraceID(), SpanID: info.SpanID,
+	d := &dispatch{pool: p, jobID: job.ID(), ref: ref, job: job, wake: make(chan struct{}, 1)}
+	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: arcp.NewMessageID(), JobID: d.jobID, TraceID: job.TraceID(), SpanID: info.SpanID,
 		Priority: info.Priority, Payload: raw}
 	for {
 		select { // the previous worker may have refused for this reason
@@ -170,6 +170,7 @@ func (p *Pool) tryDispatch(d *dispatch, principal string,
 	case !connected && len(tried) > 0:
 		return false, nil, nil
 	}
+	d.waitForWorker(connected)
 	if changed = p.waiting[d.ref]; changed == nil {
 		c := make(chan struct{})
 		p.waiting[d.ref], changed = c, c
@@ -234,7 +235,8 @@ func (p *Pool) start(d *dispatch, a *agent) {
 	a.lastPick = p.picks
 	a.worker.pendingDispatches++
 	a.worker.dispatches[d] = struct{}{}
-	p.byID[d.id], p.byJob[d.jobID] = d, d
+	p.byID[d.invoke.ID], p.byJob[d.jobID] = d, d
+	d.setWait(nil)
 	d.sentAt = time.Now()
 	d.send(d.invoke)
 }
@@ -245,6 +247,7 @@ func (d *dispatch) resend() {
 		d.cancelEnded()
 		return
 	}
+	d.setWait(nil)
 	d.resent, d.sentAt = true, time.Now()
 	d.send(d.invoke)
 	for _, env := range d.questions.dequeue() {
@@ -252,6 +255,28 @@ func (d *dispatch) resend() {
 	}
 	for _, env := range d.controls {
 		d.send(env)
+	}
+}
+
+// setWait says why the attempt waits for a worker; nil: a connected worker executes it. An ended dispatch
+// does not set it, because the attempt may have another one. Called with Pool.mu.
+func (d *dispatch) setWait(w *tool.WorkerWait) {
+	if d.ended || w == nil && d.waits == nil {
+		return
+	}
+	d.waits = w
+	d.attempt().SetWait(w)
+}
+
+// waitForWorker says that the attempt waits for a connected worker, or for a free one. Called with
+// Pool.mu.
+func (d *dispatch) waitForWorker(connected bool) {
+	reason := arcp.WaitWorker
+	if connected {
+		reason = arcp.WaitWorkerSlot
+	}
+	if d.waits == nil || d.waits.Reason != reason {
+		d.setWait(&tool.WorkerWait{Reason: reason, Since: time.Now()})
 	}
 }
 
@@ -309,7 +334,7 @@ func (d *dispatch) release() {
 	d.markAnswered()
 	delete(d.worker.dispatches, d)
 	d.worker.checkDrained()
-	delete(d.pool.byID, d.id)
+	delete(d.pool.byID, d.invoke.ID)
 	d.agent.jobs--
 	d.pool.removeIdle(d.worker)
 }
@@ -407,7 +432,7 @@ func ended(ctx context.Context) *result {
 
 func (d *dispatch) cancel(reason string) arcp.Envelope {
 	env := arcp.Frame(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(d.jobID), Reason: reason})
-	env.JobID, env.CorrelationID = d.jobID, d.id
+	env.JobID, env.CorrelationID = d.jobID, d.invoke.ID
 	return env
 }
 
@@ -475,6 +500,7 @@ func (d *dispatch) finish(o *result) {
 	if unfinished {
 		d.deliver(d.cancel("the attempt is over"))
 	}
+	d.setWait(nil)
 	d.ended = true
 	if d.agent.live[d.ref]--; d.agent.live[d.ref] <= 0 {
 		delete(d.agent.live, d.ref)

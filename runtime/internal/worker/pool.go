@@ -154,6 +154,7 @@ type workerTool struct {
 // agent is a registered agent.
 type agent struct {
 	key         agentKey
+	name        string
 	executes    []string // references
 	concurrency int
 	worker      *workerSession
@@ -221,7 +222,7 @@ func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 	}
 	p.registering.Lock()
 	defer p.registering.Unlock()
-	next := &agent{key: keyOf(&a), concurrency: cmp.Or(a.Concurrency, defaultConcurrency), live: make(map[string]int)}
+	next := &agent{key: keyOf(&a), name: a.Name, concurrency: cmp.Or(a.Concurrency, defaultConcurrency), live: make(map[string]int)}
 	tools, err := p.toolsWith(next, list)
 	if err != nil {
 		return err

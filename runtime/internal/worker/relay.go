@@ -196,7 +196,7 @@ func (d *dispatch) answer(to arcp.MessageID, t arcp.Type, payload any) {
 func (d *dispatch) pause(ctx context.Context, resumed chan<- struct{}) {
 	env := arcp.Frame(arcp.Interrupt, arcp.InterruptPayload{Target: arcp.TargetJob, TargetID: string(d.jobID),
 		Prompt: "stop at the next safe point and wait for the answer"})
-	env.JobID, env.CorrelationID = d.jobID, d.id
+	env.JobID, env.CorrelationID = d.jobID, d.invoke.ID
 	id := d.sendControl(env)
 	guidance, err := d.job.Yield(ctx)
 	if err != nil {

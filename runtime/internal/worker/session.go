@@ -5,6 +5,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Attach sets the connection of a session that executes tools. A new connection gets the session's
@@ -13,16 +14,19 @@ import (
 func (p *Pool) Attach(actor approval.Actor, conn Conn) {
 	p.mu.Lock()
 	ws := p.workerOf(&actor)
+	var jobs []tool.Job
 	if ws.conn != conn {
 		ws.conn = conn
 		p.updateMetric(ws)
 		ws.stopTimer()
 		for d := range ws.dispatches {
 			d.resend()
+			jobs = append(jobs, d.job)
 		}
 	}
 	refs := p.refsOf(ws)
 	p.unlock()
+	restartHeartbeats(jobs)
 	p.updateSlots(refs)
 }
 
@@ -39,23 +43,30 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	p.updateMetric(ws)
 	ws.disconnects++
 	refs := p.refsOf(ws)
-	var heartbeats []func()
+	var jobs []tool.Job
 	switch {
 	case ws.agents == 0:
 		ws.markLost("the worker's session has ended")
 		p.removeIdle(ws)
 	case len(ws.dispatches) > 0:
 		disconnect := ws.disconnects
+		now := time.Now()
 		ws.timer = time.AfterFunc(p.reconnectTimeout, func() { p.expire(ws, disconnect) })
 		for d := range ws.dispatches {
-			heartbeats = append(heartbeats, d.job.Heartbeat) // the heartbeat timeout begins now
+			jobs = append(jobs, d.job)
+			d.setWait(&tool.WorkerWait{Reason: arcp.WaitReconnect, Since: now, Worker: d.agent.name, Until: now.Add(p.reconnectTimeout)})
 		}
 	}
 	p.unlock()
-	for _, heartbeat := range heartbeats {
-		heartbeat()
-	}
+	restartHeartbeats(jobs)
 	p.updateSlots(refs)
+}
+
+// restartHeartbeats restarts the heartbeat timeouts of jobs whose worker is connected or disconnected.
+func restartHeartbeats(jobs []tool.Job) {
+	for _, j := range jobs {
+		j.Heartbeat()
+	}
 }
 
 // expire loses the dispatches of a session without a new connection since its disconnect.

@@ -1,0 +1,87 @@
+package worker
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+type attemptHost = tool.Attempt
+
+// fakeAttempt is a host that records why its attempt waits.
+type fakeAttempt struct {
+	attemptHost
+	waits chan *tool.WorkerWait
+}
+
+func (fakeAttempt) ID() arcp.JobID               { return "job_1" }
+func (fakeAttempt) Attempt() uint32              { return 1 }
+func (fakeAttempt) TraceID() string              { return "" }
+func (fakeAttempt) Info() tool.AttemptInfo       { return tool.AttemptInfo{Principal: "alice"} }
+func (fakeAttempt) Ended() <-chan struct{}       { return nil }
+func (fakeAttempt) Heartbeat()                   {}
+func (a fakeAttempt) SetWait(w *tool.WorkerWait) { a.waits <- w }
+
+// An attempt waits until a connected worker executes it, and while that worker has no connection.
+func TestAttemptWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newPool(t)
+		a := agentOf("a", "one@1.0.0")
+		a.Name = "texts"
+		if err := p.Register(a, worker("sess_1", nil)); err != nil {
+			t.Fatal(err)
+		}
+		host := fakeAttempt{waits: make(chan *tool.WorkerWait, 10)}
+		want := func(why, reason string) *tool.WorkerWait {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case w := <-host.waits:
+				if w == nil && reason != "" || w != nil && w.Reason != reason {
+					t.Fatalf("%s: the attempt waits for %+v, want %q", why, w, reason)
+				}
+				return w
+			default:
+				t.Fatalf("%s: the wait has not changed, want %q", why, reason)
+				return nil
+			}
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := p.execute(t.Context(), "one@1.0.0", tool.NewJob(host), arcp.Raw("{}"))
+			ended <- err
+		}()
+		want("no worker is connected", arcp.WaitWorker)
+		p.updateSlots([]string{"one@1.0.0"})
+		p.Attach(worker("sess_1", nil), nullConn{})
+		want("the worker gets the job", "")
+		begin := time.Now()
+		p.Detach("sess_1", nullConn{})
+		w := want("the worker has lost its connection", arcp.WaitReconnect)
+		if w.Worker != "texts" || !w.Since.Equal(begin) || !w.Until.Equal(begin.Add(p.reconnectTimeout)) {
+			t.Errorf("the wait is %+v, want one of the worker texts from %v for %v", w, begin, p.reconnectTimeout)
+		}
+		time.Sleep(p.reconnectTimeout - 1)
+		p.Attach(worker("sess_1", nil), nullConn{})
+		want("the worker has reconnected", "")
+		p.Detach("sess_1", nullConn{})
+		w = want("the connection is lost again", arcp.WaitReconnect)
+		time.Sleep(time.Until(w.Until) - 1)
+		select {
+		case err := <-ended:
+			t.Fatalf("the attempt has ended before the time is over: %v", err)
+		default:
+		}
+		if err := <-ended; !errors.Is(err, tool.ErrLost) || !time.Now().Equal(w.Until) {
+			t.Errorf("the attempt ends at %v with %v, want ErrLost at %v", time.Now(), err, w.Until)
+		}
+		want("the attempt is lost", "")
+		if len(host.waits) > 0 {
+			t.Errorf("the wait changes %d more times", len(host.waits))
+		}
+	})
+}
