@@ -79,7 +79,7 @@ func (h host) Restart() error {
 func (h host) PollDeadline() time.Time { return h.t.pollDeadline() }
 
 // House implements script.Host.
-func (h host) House() bool { return slices.Contains(h.t.levels, House) }
+func (h host) House() bool { return h.t.judges(House) }
 
 // Var implements script.Host.
 func (h host) Var(name string) (script.Value, bool) {
