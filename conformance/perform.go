@@ -100,7 +100,7 @@ var variables = map[string]func(t *checkRun) any{
 		return p
 	},
 	"ack_window":  func(t *checkRun) any { return t.target.AckWindow },
-	"frame_limit": func(t *checkRun) any { return t.target.frameLimit() },
+	"frame_limit": func(t *checkRun) any { return t.target.FrameLimit },
 	"has_other":   func(t *checkRun) any { return t.target.OtherToken != "" },
 	"local":       func(t *checkRun) any { return t.target.local() },
 	"codes": func(*checkRun) any { // error codes of jobs and whether they are retryable

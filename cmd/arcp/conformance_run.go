@@ -17,17 +17,16 @@ import (
 
 // conformanceRun holds the flags of `arcp conformance run`.
 type conformanceRun struct {
-	filter     checkFilter
-	since      string
-	opts       conformance.Options
-	target     conformance.Target
-	frameLimit int64
-	jwt        conformance.JWT
-	jwtKey     string
-	reports    conformanceReports
-	policy     failurePolicy
-	library    string
-	subject    conformanceSubject
+	filter  checkFilter
+	since   string
+	opts    conformance.Options
+	target  conformance.Target
+	jwt     conformance.JWT
+	jwtKey  string
+	reports conformanceReports
+	policy  failurePolicy
+	library string
+	subject conformanceSubject
 }
 
 func newConformanceRun(a *app) *cobra.Command {
@@ -89,7 +88,8 @@ func (r *conformanceRun) addTo(f *pflag.FlagSet) {
 	f.StringVar(&r.jwt.Issuer, "jwt-issuer", "", "that issuer")
 	f.StringVar(&r.jwt.Audience, "jwt-audience", "", "whom its tokens are for (default arcp)")
 	f.StringVar(&r.jwt.Subject, "jwt-subject", "", "whom its tokens are about, a principal (default that of --principal)")
-	f.Int64Var(&r.frameLimit, "frame-limit", conformance.DefaultFrameLimit, "largest frame the runtime takes, in bytes; -1 is not known")
+	f.Int64Var(&r.target.FrameLimit, "frame-limit", 0,
+		"largest frame that the runtime reads, in bytes, if known; checks that need it are skipped without")
 	f.IntVar(&r.target.AckWindow, "ack-window", 0,
 		"unacknowledged events after which the runtime holds events back, if known; checks that need it are skipped without")
 	f.IntVar(&r.opts.Parallel, "parallel", conformance.DefaultParallel, "checks at the same time")
@@ -98,7 +98,7 @@ func (r *conformanceRun) addTo(f *pflag.FlagSet) {
 }
 
 func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
-	r.target.URL, r.target.TLS, r.target.Token, r.target.FrameLimit = t.url, t.tls, t.token, r.frameLimit
+	r.target.URL, r.target.TLS, r.target.Token = t.url, t.tls, t.token
 	for _, step := range []func() error{r.choose, r.signs, r.reports.parse,
 		func() error { return r.policy.read(r.target.Dialect) }} {
 		if err := step(); err != nil {

@@ -70,7 +70,7 @@ func TestFailurePolicy(t *testing.T) {
 		{failurePolicy{failOn: "should"}, result("x", conformance.Should), true},
 		{failurePolicy{failOn: "should"}, result("x", conformance.May), false},
 		{failurePolicy{failOn: "must", strict: true}, result("x", conformance.House), true},
-		{failurePolicy{failOn: "must"}, conformance.Result{ID: "x", Level: conformance.Must, Status: conformance.Skipped}, false},
+		{failurePolicy{failOn: "must"}, conformance.Result{ID: "x", Level: conformance.Must, Status: conformance.KnownDeviation}, false},
 		{failurePolicy{failOn: "must", baseline: baseline}, result("known", conformance.Must), false},
 		{failurePolicy{failOn: "must", baseline: baseline}, result("passed", conformance.Must), true},
 		{failurePolicy{failOn: "must", baseline: baseline}, result("new", conformance.Must), true},
@@ -95,6 +95,24 @@ func TestFailurePolicy(t *testing.T) {
 	}
 	if (&failurePolicy{}).stopAfter() != nil {
 		t.Error("without --fail-fast a check ends the run")
+	}
+}
+
+// A run in which every check is skipped is an error, with any policy.
+func TestNothingJudged(t *testing.T) {
+	skipped := conformance.Result{ID: "x", Level: conformance.Must, Status: conformance.Skipped}
+	passed := conformance.Result{ID: "y", Level: conformance.Must, Status: conformance.Passed}
+	for _, c := range []struct {
+		results []conformance.Result
+		want    int
+	}{
+		{[]conformance.Result{skipped, skipped}, exitFailed},
+		{[]conformance.Result{skipped, passed}, exitOK},
+	} {
+		err := (&failurePolicy{weakest: conformance.Must}).exit(&app{stdout: &strings.Builder{}}, &conformance.Report{Results: c.results})
+		if exitCode(err) != c.want || err != nil && err.Error() != "no check was judged: 2 of 2 are skipped, and the report says what each needs" {
+			t.Errorf("%d results: exit code %d, %v, want %d", len(c.results), exitCode(err), err, c.want)
+		}
 	}
 }
 
@@ -165,7 +183,7 @@ func TestConformanceReports(t *testing.T) {
 	wantOutcome(t, "a known failure", wrong("--check", "handshake.accepted", "--baseline", file("failed.json")), exitOK, "1 known failures", "")
 	wantOutcome(t, "mended", run("--check", "handshake.accepted", "--baseline", file("failed.json")), exitOK, "mended      handshake.accepted", "")
 	wantOutcome(t, "since", run("--since", file("failed.json")), exitOK, "1 passed, 0 failed, 0 skipped", "")
-	wantOutcome(t, "since with what was skipped", run("--level", "all", "--since", file("passed.json")), exitOK, "0 passed, 0 failed, 1 skipped", "")
+	wantOutcome(t, "since with what was skipped", run("--level", "all", "--since", file("passed.json")), exitFailed, "0 passed, 0 failed, 1 skipped", "no check was judged: 1 of 1 are skipped")
 	wantOutcome(t, "since with nothing", run("--check", "handshake.accepted", "--since", file("passed.json")), exitOK, "", "every chosen check passed in")
 	for _, path := range []string{"failed.json"} {
 		if text, err := os.ReadFile(file(path)); err != nil || strings.Contains(string(text), "wrong-token") {
