@@ -26,6 +26,7 @@ type checkRun struct {
 	levels []Level         // whose rules are judged
 
 	findings *findings // violated rules of frames
+	shapes   shapes    // of the received frames; nil: not needed
 
 	active *link // the connection that was used last
 

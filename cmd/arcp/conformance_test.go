@@ -192,3 +192,42 @@ func TestConformanceReports(t *testing.T) {
 	}
 	wantOutcome(t, "fail fast", wrong("--group", "handshake", "--level", "must", "--fail-fast", "--parallel", "1"), exitFailed, "the run ended before this check", "")
 }
+
+// Two servers are compared, and the exit code says whether they differ.
+func TestConformanceAgainst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts two servers: left out with -short")
+	}
+	t.Parallel()
+	p := demoServer(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "report.json")
+	html := filepath.Join(dir, "report.html")
+	run := func(args ...string) outcome {
+		return p.cli(append([]string{"conformance", "run", "--check", "control.ping,auth.bearer-missing"}, args...)...)
+	}
+	wantOutcome(t, "the same server", run("--against", p.url), exitOK, "no difference from arcp-go", "")
+	o := run("--against", p.url, "--against-token", "wrong-token-0123456789", "--timeout", "3s", "--report", "json="+file, "--report", "html="+html)
+	wantOutcome(t, "another token", o, exitFailed, "differs control.ping: outcome: passed / failed: ", "")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report conformance.Report
+	if err := json.Unmarshal(text, &report); err != nil || len(report.Against.Differences) != 1 {
+		t.Fatalf("the report is %v, %s", err, text)
+	}
+	for i, entries := range report.Against.Differences[0].Transcripts {
+		if len(entries) == 0 {
+			t.Errorf("the transcript of server %d is empty", i)
+		}
+	}
+	if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "<summary>control.ping: outcome: passed / failed: ") {
+		t.Errorf("the page has no difference: %v", err)
+	}
+	for _, args := range [][]string{{"--against", "http://x"}, {"--against-token", "x"}, {"--against", p.url, "--strict"}} {
+		if o := run(args...); o.code != exitUsage {
+			t.Errorf("%v: exit code %d, want %d", args, o.code, exitUsage)
+		}
+	}
+}
