@@ -45,9 +45,9 @@ type received struct {
 	arcp.Envelope
 	Text []byte
 
-	members map[string]arcp.Raw // members of the envelope
-	strict  error               // why the frame does not decode strictly
-	again   bool                // an event with its event_seq was received before
+	members  map[string]arcp.Raw // members of the envelope
+	strict   error               // why the frame does not decode strictly
+	repeated bool                // an event with its event_seq was received before
 }
 
 // accepted returns the payload of session.accepted. Members of another type are left out.
@@ -214,7 +214,7 @@ func (c *checkConn) validate(text []byte) *received {
 	f, broken := c.v.frame(text)
 	var seen *judged
 	if f != nil {
-		seen = &judged{f.Envelope, f.again}
+		seen = &judged{f.Envelope, f.repeated}
 	}
 	c.t.judge(c.v.rules, seen, broken)
 	c.numbers = c.numbers || f != nil && f.EventSeq > 0

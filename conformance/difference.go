@@ -21,7 +21,7 @@ type Against struct {
 // Difference is one difference between two servers.
 type Difference struct {
 	Checks      []string   `json:"checks"`      // ids of the checks that show it
-	What        string     `json:"what"`        // "outcome", or a type with the path of a member, for example "job.failed payload.code"
+	Aspect      string     `json:"aspect"`      // "outcome", or a type with the path of a member, for example "job.failed payload.code"
 	Servers     [2]string  `json:"servers"`     // what each server has
 	Transcripts [2][]Entry `json:"transcripts"` // of the first check, with each server
 }
@@ -35,7 +35,7 @@ func (d Difference) String() string {
 	if n := len(d.Checks) - 1; n > 0 {
 		more = fmt.Sprintf(" (and %d more)", n)
 	}
-	return fmt.Sprintf("%s%s: %s: %s / %s", d.Checks[0], more, d.What, d.Servers[0], d.Servers[1])
+	return fmt.Sprintf("%s%s: %s: %s / %s", d.Checks[0], more, d.Aspect, d.Servers[0], d.Servers[1])
 }
 
 // repeats is how often a check that shows a difference is performed again with each server. A
@@ -82,14 +82,14 @@ type side struct {
 // checks.
 func differences(ctx context.Context, sides [2]*side) []Difference {
 	list := []Difference{}
-	index := map[string]int{} // of differences between frames, by What
+	index := map[string]int{} // of differences between frames, by Aspect
 	for _, c := range sides[0].runner.opts.Selected(sides[0].runner.target.Dialect) {
 		for _, d := range compareCheck(ctx, &c, sides) {
-			if i, known := index[d.What]; known && d.What != outcomeDiffers {
+			if i, known := index[d.Aspect]; known && d.Aspect != outcomeDiffers {
 				list[i].merge(&d)
 				continue
 			}
-			index[d.What] = len(list)
+			index[d.Aspect] = len(list)
 			list = append(list, d)
 		}
 	}
@@ -175,7 +175,7 @@ func compareTrials(c *Check, runs [2]*trials) []Difference {
 	}
 	var list []Difference
 	for _, d := range compareShapes(a.shapes, b.shapes) {
-		list = append(list, Difference{[]string{c.ID}, d.what, d.values, both})
+		list = append(list, Difference{[]string{c.ID}, d.aspect, d.values, both})
 	}
 	return list
 }

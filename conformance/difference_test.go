@@ -112,7 +112,7 @@ func TestCompareShapes(t *testing.T) {
 	} {
 		var got []string
 		for _, d := range compareShapes(c.a, c.b) {
-			got = append(got, d.what+": "+d.values[0]+" / "+d.values[1])
+			got = append(got, d.aspect+": "+d.values[0]+" / "+d.values[1])
 		}
 		if strings.Join(got, "; ") != c.want {
 			t.Errorf("%s: %s, want %s", c.why, strings.Join(got, "; "), c.want)

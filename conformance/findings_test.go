@@ -57,7 +57,7 @@ func TestFramesOfSubjects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run.judge(rules, &judged{f.Envelope, f.again}, nil)
+		run.judge(rules, &judged{f.Envelope, f.repeated}, nil)
 		for id, want := range c.want {
 			status := Passed
 			if want != "" {

@@ -18,7 +18,7 @@ type subject struct {
 // judged is a received frame to which rules were applied.
 type judged struct {
 	arcp.Envelope
-	again bool // an event with its event_seq was received before
+	repeated bool // an event with its event_seq was received before
 }
 
 // subjects are the subjects of the rules of frames, by the id of the check.
@@ -57,7 +57,7 @@ var subjects = map[string]subject{
 }
 
 var (
-	sentAgain     = subject{"no event was sent again", func(f *judged) bool { return f.again }}
+	sentAgain     = subject{"no event was sent again", func(f *judged) bool { return f.repeated }}
 	numberedEvent = subject{"no event with an event_seq was sent", func(f *judged) bool { return f.EventSeq > 0 }}
 )
 

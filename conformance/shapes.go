@@ -144,7 +144,7 @@ const valueSeparator = ", "
 
 // shapeDifference is a member, or a type, that two servers have in different ways.
 type shapeDifference struct {
-	what   string
+	aspect string
 	values [2]string
 }
 
