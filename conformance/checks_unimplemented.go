@@ -29,15 +29,15 @@ const unknownJob = "job_00000000000000000000000000"
 
 func inJob(env *arcp.Envelope) { env.JobID = unknownJob }
 
-// message is a message of a client with a valid payload.
-type message struct {
+// clientMessage is a message of a client with a valid payload.
+type clientMessage struct {
 	typ     arcp.Type
 	payload any
 	with    func(*arcp.Envelope)
 }
 
 // commands are the other commands, about things that do not exist.
-var commands = []message{
+var commands = []clientMessage{
 	{arcp.Resume, arcp.ResumePayload{AfterMessageID: "msg_00000000000000000000000000"}, nil},
 	{arcp.WorkflowStart, arcp.WorkflowStartPayload{Workflow: "no.such.workflow"}, nil},
 	{arcp.AgentDelegate, arcp.AgentDelegatePayload{Target: "no.such.agent", Task: "t"}, nil},
@@ -45,7 +45,7 @@ var commands = []message{
 }
 
 // answered are types that are no commands, and that only SPEC.md has the server answer.
-var answered = []message{
+var answered = []clientMessage{
 	{arcp.PermissionGrant, arcp.PermissionGrantPayload{Permission: "p", Resource: "r", Operation: "o", LeaseSeconds: 1}, toUnknown},
 	{arcp.PermissionDeny, arcp.PermissionDenyPayload{Permission: "p", Reason: "r"}, toUnknown},
 	{arcp.HumanInputResponse, arcp.HumanInputResponsePayload{Value: arcp.Raw(`1`), RespondedBy: "x", RespondedAt: time.Unix(1, 0)}, toUnknown},
@@ -83,7 +83,7 @@ func unimplementedChecks() []Check {
 				unimplementedGated(t, g.feature, g.typ, g.payload, g.with)
 			}})
 	}
-	add := func(m message, section string, level Level) {
+	add := func(m clientMessage, section string, level Level) {
 		list = append(list, Check{ID: string(m.typ), Title: string(m.typ) + " that cannot be served is refused, not ignored",
 			Section: section, Level: level, run: func(_ context.Context, t *checkRun) { unimplementedAnswered(t, &m) }})
 	}
@@ -121,7 +121,7 @@ func unimplementedGated(t *checkRun, feature arcp.Feature, typ arcp.Type, p any,
 	t.Want("an offered capability is implemented", f.Type != arcp.Nack || f.errorCode() != arcp.CodeUnimplemented, "%s is offered, but got %s", feature, f)
 }
 
-func unimplementedAnswered(t *checkRun, m *message) {
+func unimplementedAnswered(t *checkRun, m *clientMessage) {
 	c := t.Open()
 	id := c.sendWith(m.typ, m.payload, m.with)
 	f := c.Refusal("a command that the server cannot perform is refused", id)
