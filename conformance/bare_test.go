@@ -60,7 +60,7 @@ func ownTarget(t *testing.T) Target {
 		web.Close()
 	})
 	return Target{URL: "ws" + strings.TrimPrefix(web.URL, "http"), Token: "token-of-alice-0123456789", Principal: "alice",
-		OtherToken: "token-of-bob-0123456789", AckWindow: ownAckWindow}
+		OtherToken: "token-of-bob-0123456789", AckWindow: ownAckWindow, FrameLimit: runtime.DefaultMaxFrame}
 }
 
 // bare changes the frames of a connection to a runtime into those of a server that we know nothing

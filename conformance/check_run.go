@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -25,6 +26,7 @@ type checkRun struct {
 	levels []Level         // whose rules are judged
 
 	findings *findings // violated rules of frames
+	shapes   shapes    // of the received frames; nil: not needed
 
 	active *link // the connection that was used last
 
@@ -104,6 +106,18 @@ func (run *checkRun) Want(rule string, ok bool, format string, args ...any) {
 		run.Failf("%s: %s", rule, fmt.Sprintf(format, args...))
 	}
 }
+
+// HouseWant is Want for a rule of SPEC.md only. It does nothing unless the level House is judged.
+func (run *checkRun) HouseWant(rule string, ok bool, format string, args ...any) {
+	if ok || !run.judges(House) {
+		return
+	}
+	run.broke = House
+	run.Want(rule, false, format, args...)
+}
+
+// judges reports whether the rules of a level are judged.
+func (run *checkRun) judges(l Level) bool { return slices.Contains(run.levels, l) }
 
 // want fails the check unless got equals expected. rule is the rule that the server violates.
 func want[V comparable](t *checkRun, rule string, got, expected V) {

@@ -45,8 +45,9 @@ type received struct {
 	arcp.Envelope
 	Text []byte
 
-	members map[string]arcp.Raw // members of the envelope
-	strict  error               // why the frame does not decode strictly
+	members  map[string]arcp.Raw // members of the envelope
+	strict   error               // why the frame does not decode strictly
+	repeated bool                // an event with its event_seq was received before
 }
 
 // accepted returns the payload of session.accepted. Members of another type are left out.
@@ -208,10 +209,14 @@ func (r *received) changesTools() bool {
 	return err == nil && p.Name == "tools.changed"
 }
 
-// validate records the rule that the frame violates. The frame is nil if it has no type.
+// validate records the rules that the frame violates. The frame is nil if it has no type.
 func (c *checkConn) validate(text []byte) *received {
 	f, broken := c.v.frame(text)
-	c.t.judge(broken)
+	var seen *judged
+	if f != nil {
+		seen = &judged{f.Envelope, f.repeated}
+	}
+	c.t.judge(c.v.rules, seen, broken)
 	c.numbers = c.numbers || f != nil && f.EventSeq > 0
 	if c.v.session != "" {
 		c.Session = c.v.session

@@ -58,8 +58,7 @@ func (c *draftConn) ReadFrame() ([]byte, error) {
 		if err != nil {
 			return nil, c.readError(err)
 		}
-		broken := c.validate(text)
-		c.t.judge(broken)
+		c.validate(text)
 		env, err := decodeDraft(text)
 		if err != nil {
 			continue // the rule json or decodes is about it
@@ -83,8 +82,27 @@ func decodeDraft(text []byte) (arcp.Envelope, error) {
 	return script.DecodeLoosely(text)
 }
 
-// validate returns the rules that a frame violates.
-func (c *draftConn) validate(text []byte) (broken []violation) {
+// validate records the rules that a frame violates.
+func (c *draftConn) validate(text []byte) {
+	broken := c.violations(text)
+	env, err := decodeDraft(text)
+	if err != nil {
+		c.t.judge(draftRules, nil, broken)
+		return
+	}
+	c.opened = c.opened || env.Type == script.SessionWelcome
+	before := c.session.events[env.EventSeq]
+	if before != nil && !bytes.Equal(before, text) {
+		broken = append(broken, violation{draftRule("replay"), fmt.Sprintf("event %d differs from what was sent before: %s", env.EventSeq, before)})
+	}
+	if env.EventSeq != 0 {
+		c.session.events[env.EventSeq] = text
+	}
+	c.t.judge(draftRules, &judged{env, before != nil}, broken)
+}
+
+// violations returns the rules that a frame violates alone or as the library reads it.
+func (c *draftConn) violations(text []byte) (broken []violation) {
 	for _, secret := range c.secrets {
 		if bytes.Contains(text, []byte(secret)) {
 			broken = append(broken, violation{draftRule("secrets"), "the frame contains a secret"})
@@ -96,18 +114,6 @@ func (c *draftConn) validate(text []byte) (broken []violation) {
 	if _, err := arcp.DecodeDraftFromRuntime(text); err != nil {
 		broken = append(broken, violation{draftRule("decodes"), err.Error()})
 	}
-	env, err := decodeDraft(text)
-	if err != nil {
-		return broken
-	}
-	c.opened = c.opened || env.Type == script.SessionWelcome
-	if env.EventSeq == 0 {
-		return broken
-	}
-	if before := c.session.events[env.EventSeq]; before != nil && !bytes.Equal(before, text) {
-		broken = append(broken, violation{draftRule("replay"), fmt.Sprintf("event %d differs from what was sent before: %s", env.EventSeq, before)})
-	}
-	c.session.events[env.EventSeq] = text
 	return broken
 }
 
@@ -160,7 +166,7 @@ func (c *draftConn) ReadFrameSoon() ([]byte, error) {
 	if text == nil {
 		return nil, nil
 	}
-	c.t.judge(c.validate(text))
+	c.validate(text)
 	return text, nil
 }
 

@@ -20,7 +20,7 @@ const fakeToken = "fake-token-0123456789abcdef"
 func fakeTarget(t *testing.T) Target {
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait)
-	return Target{Token: fakeToken, FrameLimit: -1, Dial: func(context.Context) (transport.Conn, error) {
+	return Target{Token: fakeToken, Dial: func(context.Context) (transport.Conn, error) {
 		near, far := transport.Pipe(transport.Limits{})
 		serving.Go(func() { newFake(far).serve() })
 		return near, nil

@@ -8,12 +8,13 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// findings are the rules of frames that the server violated in a run. It is safe for concurrent
-// use.
+// findings are the rules of frames that the server violated in a run. There is at most one for each
+// rule. It is safe for concurrent use.
 type findings struct {
 	mu     sync.Mutex
 	frames int                 // all frames
 	broken map[string]*finding // by id of the check
+	spoken map[string]bool     // ids of checks whose subject was received
 }
 
 // finding is one violated rule.
@@ -24,27 +25,54 @@ type finding struct {
 	transcript []Entry
 }
 
-// judge counts a frame. Of the rules that it violates, the first one of a chosen level is recorded,
-// once with the transcript.
-func (run *checkRun) judge(broken []violation) {
+// judge counts a frame, the rules that speak of it, and each rule of a chosen level that it violates.
+// The first violation of a rule is recorded with the transcript. f is nil for a frame without a type.
+func (run *checkRun) judge(rules []rule, f *judged, broken []violation) {
 	fs := run.findings
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.frames++
-	i := slices.IndexFunc(broken, func(b violation) bool { return slices.Contains(run.levels, b.rule.level) })
-	if i < 0 {
-		return
+	if f != nil {
+		fs.speak(rules, f)
 	}
-	id := broken[i].rule.checkID()
-	known := fs.broken[id]
-	if known == nil {
-		known = &finding{during: run.id, first: redact(broken[i].text, run.tr.secrets), transcript: run.tr.entries()}
-		if fs.broken == nil {
-			fs.broken = map[string]*finding{}
+	var transcript []Entry
+	counted := map[*rule]bool{}
+	for _, b := range broken {
+		if counted[b.rule] || !run.judges(b.rule.level) {
+			continue
 		}
-		fs.broken[id] = known
+		counted[b.rule] = true
+		if transcript == nil {
+			transcript = run.tr.entries()
+		}
+		fs.add(b.rule.checkID(), finding{during: run.id, first: redact(b.text, run.tr.secrets), transcript: transcript})
 	}
-	known.frames++
+}
+
+// speak records the rules that speak of a frame.
+func (fs *findings) speak(rules []rule, f *judged) {
+	if fs.spoken == nil {
+		fs.spoken = map[string]bool{}
+	}
+	inside := f.inside()
+	for i := range rules {
+		r := &rules[i]
+		id := r.checkID()
+		if s, limited := subjects[id]; limited && !fs.spoken[id] && r.spokenOf(s, f, inside) {
+			fs.spoken[id] = true
+		}
+	}
+}
+
+// add counts a frame that violates a rule.
+func (fs *findings) add(id string, first finding) {
+	if fs.broken == nil {
+		fs.broken = map[string]*finding{}
+	}
+	if fs.broken[id] == nil {
+		fs.broken[id] = &first
+	}
+	fs.broken[id].frames++
 }
 
 // any reports whether a rule was violated.
@@ -66,6 +94,10 @@ func (fs *findings) result(c *Check) Result {
 		res.Reason = fmt.Sprintf("%s (in %d of %d frames)", found.first, found.frames, fs.frames)
 	case fs.frames == 0:
 		res.Status, res.Reason = Skipped, "no frame was received"
+	default:
+		if s, limited := subjects[c.ID]; limited && !fs.spoken[c.ID] {
+			res.Status, res.Reason = Skipped, s.missing
+		}
 	}
 	return res
 }

@@ -108,7 +108,11 @@ func (l *link) received(text []byte, err error) ([]byte, error) {
 	if isBinary(l.tc) {
 		return nil, errors.New("a message announces each binary frame: no message announces this one")
 	}
-	return l.joinSidecar(l.t.target.Mapping.received(slices.Clone(text)))
+	text = l.t.target.Mapping.received(slices.Clone(text))
+	if l.t.shapes != nil {
+		l.t.shapes.add(text)
+	}
+	return l.joinSidecar(text)
 }
 
 // ended records the end of the connection, and returns err.

@@ -232,14 +232,13 @@ func (r *Report) deviations() (text string) {
 	return text
 }
 
-// Configure fills the empty members of a target from the mapping. The frame limit that the mapping
-// does not have is unknown.
+// Configure fills the empty members of a target from the mapping.
 func (m *Mapping) Configure(tg *Target) {
 	tg.Mapping = m
 	tg.Principal = cmp.Or(tg.Principal, m.Principal)
 	tg.Token = cmp.Or(tg.Token, m.Token)
 	tg.OtherToken = cmp.Or(tg.OtherToken, m.OtherToken)
 	tg.ObserverToken = cmp.Or(tg.ObserverToken, m.ObserverToken)
-	tg.FrameLimit = cmp.Or(tg.FrameLimit, m.FrameLimit, -1)
+	tg.FrameLimit = cmp.Or(tg.FrameLimit, m.FrameLimit)
 	tg.AckWindow = cmp.Or(tg.AckWindow, m.AckWindow)
 }

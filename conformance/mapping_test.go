@@ -65,7 +65,7 @@ ack_window: 64
 func TestMappingConfigures(t *testing.T) {
 	tg := Target{Token: "mine", AckWindow: 7}
 	(&Mapping{Token: "file", OtherToken: "file", AckWindow: 8}).Configure(&tg)
-	if tg.Token != "mine" || tg.OtherToken != "file" || tg.AckWindow != 7 || tg.frameLimit() >= 0 {
+	if tg.Token != "mine" || tg.OtherToken != "file" || tg.AckWindow != 7 || tg.FrameLimit != 0 {
 		t.Errorf("the target is %+v", tg)
 	}
 }

@@ -79,7 +79,7 @@ func (h host) Restart() error {
 func (h host) PollDeadline() time.Time { return h.t.pollDeadline() }
 
 // House implements script.Host.
-func (h host) House() bool { return slices.Contains(h.t.levels, House) }
+func (h host) House() bool { return h.t.judges(House) }
 
 // Var implements script.Host.
 func (h host) Var(name string) (script.Value, bool) {
@@ -100,7 +100,7 @@ var variables = map[string]func(t *checkRun) any{
 		return p
 	},
 	"ack_window":  func(t *checkRun) any { return t.target.AckWindow },
-	"frame_limit": func(t *checkRun) any { return t.target.frameLimit() },
+	"frame_limit": func(t *checkRun) any { return t.target.FrameLimit },
 	"has_other":   func(t *checkRun) any { return t.target.OtherToken != "" },
 	"local":       func(t *checkRun) any { return t.target.local() },
 	"codes": func(*checkRun) any { // error codes of jobs and whether they are retryable

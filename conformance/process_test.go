@@ -87,7 +87,7 @@ func wantGone(t *testing.T, pid int) {
 
 // Each connection to a server of Exec has a process, which ends with the check.
 func TestExec(t *testing.T) {
-	target := Target{Token: fakeToken, Exec: childCommand(t, "stdio"), FrameLimit: -1}
+	target := Target{Token: fakeToken, Exec: childCommand(t, "stdio")}
 	var pids []int
 	session := testCheck("x.session", func(t *checkRun) {
 		c := t.Open()
@@ -117,7 +117,7 @@ func TestExec(t *testing.T) {
 }
 
 func TestExecFails(t *testing.T) {
-	target := Target{Token: fakeToken, Exec: childCommand(t, "crash"), FrameLimit: -1}
+	target := Target{Token: fakeToken, Exec: childCommand(t, "crash")}
 	res := runChecks(t, target, testCheck("x.opens", func(t *checkRun) { t.Open() }))[0]
 	if res.Status != Failed || !strings.Contains(res.Reason, "there is no configuration") {
 		t.Errorf("a server that ends at once: %s %q", res.Status, res.Reason)

@@ -34,6 +34,12 @@ func WriteText(w io.Writer, r *Report, opts TextOptions) error {
 	p.printf("\n%d passed, %d failed, %d skipped%s in %s\n", r.Count(Passed), r.Count(Failed), r.Count(Skipped),
 		r.deviations(), time.Duration(r.Duration).Round(time.Millisecond))
 	p.comparison(r.Baseline)
+	if r.Against != nil {
+		p.printf("%s\n", r.Against)
+		for _, line := range r.Against.lines() {
+			p.printf("  differs %s\n", line)
+		}
+	}
 	return p.err
 }
 

@@ -109,6 +109,7 @@ type Report struct {
 	Seed     uint64           `json:"seed,omitempty"`     // order in which the checks ran; 0: the order of Checks
 	Habits   []string         `json:"habits,omitempty"`   // what was seen of the server before the checks
 	Baseline *Comparison      `json:"baseline,omitempty"` // difference from an earlier report; nil: not compared
+	Against  *Against         `json:"against,omitempty"`  // differences from a second server; nil: not compared
 	Results  []Result         `json:"results"`
 }
 
@@ -141,21 +142,25 @@ var ErrNoChecks = errors.New("conformance: the options select no check")
 // example because the target cannot be reached. Failed checks are not an error. Checks that have
 // not started when ctx ends are reported as skipped.
 func Run(ctx context.Context, target Target, opts Options) (Report, error) {
-	checks := opts.Selected(target.Dialect)
-	report := Report{URL: target.URL, Started: time.Now(), Dialect: target.Dialect, Seed: opts.Seed}
+	return (&runner{target: &target, opts: &opts}).report(ctx)
+}
+
+// report performs the selected checks.
+func (r *runner) report(ctx context.Context) (Report, error) {
+	checks := r.opts.Selected(r.target.Dialect)
+	report := Report{URL: r.target.URL, Started: time.Now(), Dialect: r.target.Dialect, Seed: r.opts.Seed}
 	if len(checks) == 0 {
 		return report, ErrNoChecks
 	}
-	conn, err := target.dial(ctx)
+	conn, err := r.target.dial(ctx)
 	if err != nil {
 		return report, fmt.Errorf("conformance: connect: %w", err)
 	}
 	_ = conn.Abort() // this connection only proves that a server listens
 
-	r := &runner{target: &target, opts: &opts}
 	r.server = r.probe(ctx, checks)
 	report.Runtime, report.Habits = r.server.accepted.Runtime, r.server.habits
-	report.Results = append(r.runChosen(ctx, checks), r.frameResults(target.Dialect, checks)...)
+	report.Results = append(r.runChosen(ctx, checks), r.frameResults(r.target.Dialect, checks)...)
 	report.Duration = Millis(time.Since(report.Started))
 	return report, nil
 }
@@ -196,6 +201,7 @@ type runner struct {
 	server   *server
 	findings findings
 	opens    opens
+	captured *captures // frames of the checks; nil: not needed
 
 	mu      sync.Mutex // held while OnResult and StopAfter run
 	stopped atomic.Bool
@@ -283,8 +289,14 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	defer cancel()
 	t := newCheckRun(ctx, r.target, r.server)
 	t.id, t.levels, t.findings = c.ID, r.opts.levels(), &r.findings
+	if r.captured != nil {
+		t.shapes = shapes{}
+	}
 	t.execute(c.run)
 	r.opens.add(t)
+	if r.captured != nil {
+		r.captured.add(t)
+	}
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "":

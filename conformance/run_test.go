@@ -88,7 +88,7 @@ func TestOutcomes(t *testing.T) {
 		{Passed, ""}, {Failed, `the server sent "[redacted]"`}, {Skipped, "the precondition is missing"}, {Failed, "the check itself panicked: oops"},
 		{Skipped, "the server has no tool demo.nothing"}, {Skipped, "capability streaming is not offered"},
 		{Skipped, "no token of another principal was given"}, {Skipped, "the target has no WebSocket URL"},
-		{Skipped, "the frame limit of the server is unknown"}, {Skipped, "the server cannot be restarted by the checks"}, {Passed, ""},
+		{Skipped, "the largest frame that the server reads is unknown"}, {Skipped, "the server cannot be restarted by the checks"}, {Passed, ""},
 		{Failed, "a ping is answered by silence: got pong, want ack"}, {Failed, "something comes: no frame was received before the timeout of the check"},
 	} {
 		got := results[i]

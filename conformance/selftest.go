@@ -28,8 +28,9 @@ const silentTimeout = 2 * time.Second
 // SelfTest proves that the checks can fail. For each fault of package proxy it puts the fault
 // between the checks and the target. At least one of the fault's checks that passes without the
 // fault must then fail, or receive a frame that violates a rule; in the draft dialect each of them
-// must. The error names every fault that no check detected or that could not be
-// tested. The target itself should pass all checks.
+// must. A second pass judges only ProtocolLevels: one of the checks must detect each fault but those
+// marked as House, and none may detect those. The error names every fault that no check detected,
+// that has the wrong mark, or that could not be tested. The target itself should pass all checks.
 func SelfTest(ctx context.Context, target Target) error {
 	var faults []proxy.Fault
 	for _, f := range proxy.Faults() {
@@ -106,30 +107,57 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 	if len(checks) == 0 {
 		return fmt.Errorf("fault %q cannot be tested: none of %v passes without the fault", f.Defect, f.Checks)
 	}
-	opts := *r.opts
-	opts.Timeout = DefaultTimeout
-	if f.Silent {
-		opts.Timeout = silentTimeout
-	}
 	var missed []string
 	for i := range checks {
-		detected := false
-		for range attempts {
-			faulty := &runner{target: r.target.behind(&f), opts: &opts, server: r.server}
-			if detected = detected || faulty.runOne(ctx, &checks[i]).Status == Failed || faulty.findings.any(); detected {
-				break
-			}
-		}
-		if !detected {
+		switch {
+		case !r.detects(ctx, &f, &checks[i], Levels, attempts):
 			missed = append(missed, checks[i].ID)
-		} else if r.target.Dialect != arcp.DialectDraft {
-			return nil
+		case r.target.Dialect != arcp.DialectDraft:
+			return r.protocolTrial(ctx, f, checks)
 		}
 	}
 	if len(missed) > 0 {
 		return fmt.Errorf("%v do not detect the fault %q", missed, f.Defect)
 	}
+	return r.protocolTrial(ctx, f, checks)
+}
+
+// protocolTrial tests one fault with the rules of the protocol only.
+func (r *runner) protocolTrial(ctx context.Context, f proxy.Fault, checks []Check) error {
+	most := attempts
+	if f.House {
+		most = 1 // no attempt may detect it
+	}
+	for i := range checks {
+		if c := &checks[i]; c.Level == House || !r.detects(ctx, &f, c, ProtocolLevels, most) {
+			continue
+		}
+		if f.House {
+			return fmt.Errorf("%s detects the fault %q without the rules of the level house: it is marked as House", checks[i].ID, f.Defect)
+		}
+		return nil
+	}
+	if !f.House {
+		return fmt.Errorf("none of %v detects the fault %q without the rules of the level house: mark it as House", f.Checks, f.Defect)
+	}
 	return nil
+}
+
+// detects reports whether the check fails behind the fault, or receives a frame that violates a rule
+// of the levels, in one of the attempts.
+func (r *runner) detects(ctx context.Context, f *proxy.Fault, c *Check, levels []Level, attempts int) bool {
+	opts := *r.opts
+	opts.Levels, opts.Timeout = levels, DefaultTimeout
+	if f.Silent {
+		opts.Timeout = silentTimeout
+	}
+	for range attempts {
+		faulty := &runner{target: r.target.behind(f), opts: &opts, server: r.server}
+		if faulty.runOne(ctx, c).Status == Failed || faulty.findings.any() {
+			return true
+		}
+	}
+	return false
 }
 
 // behind returns the target with the fault in each connection and each request for a link.

@@ -43,8 +43,8 @@ type Target struct {
 	// signed_jwt. The server must refuse every other known scheme as not configured.
 	Schemes []string
 
-	// FrameLimit is the size in bytes of the largest frame that the server accepts. Zero:
-	// DefaultFrameLimit. Negative: unknown, checks that need it are skipped.
+	// FrameLimit is the size in bytes of the largest frame that the server accepts. Zero or less:
+	// unknown, checks that need it are skipped.
 	FrameLimit int64
 
 	// AckWindow is the number of unacknowledged events after which the server holds events
@@ -72,16 +72,6 @@ type Target struct {
 
 	// links requests links to artifacts, with the fault of a self-test. Nil: there is none.
 	links http.RoundTripper
-}
-
-// DefaultFrameLimit is the default of Target.FrameLimit: 8 MiB.
-const DefaultFrameLimit = 8 << 20
-
-func (tg *Target) frameLimit() int64 {
-	if tg.FrameLimit == 0 {
-		return DefaultFrameLimit
-	}
-	return tg.FrameLimit
 }
 
 func (tg *Target) library() strict.Library { return cmp.Or(tg.Library, strict.TypeScript) }
@@ -181,8 +171,8 @@ func (s *server) missing(tg *Target, need string) string {
 		return "the server has no acknowledgement window: set ack_window if it has one"
 	case need == NeedRestart && tg.Restart == nil:
 		return "the server cannot be restarted by the checks: set restart in a mapping file"
-	case need == NeedFrameLimit && tg.frameLimit() < 0:
-		return "the frame limit of the server is unknown: set frame_limit"
+	case need == NeedFrameLimit && tg.FrameLimit <= 0:
+		return "the largest frame that the server reads is unknown: give --frame-limit or frame_limit"
 	}
 	return ""
 }

@@ -69,6 +69,7 @@ func (v *validator) frame(text []byte) (f *received, broken []violation) {
 	if v.lenient {
 		return f, nil
 	}
+	f.repeated = f.EventSeq != 0 && v.rec.events[f.EventSeq] != nil
 	known := arcp.Lookup(f.Type) != nil
 	for i := range v.rules {
 		r := &v.rules[i]

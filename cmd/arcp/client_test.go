@@ -302,14 +302,14 @@ func TestConformanceOfTheServer(t *testing.T) {
 	secret := write(t, filepath.Join(t.TempDir(), "secret"), strings.Repeat("s", 32))
 	short := write(t, filepath.Join(t.TempDir(), "short"), "s")
 	jwt := []string{"conformance", "run", "--check", "jwt.accepted", "--principal", "alice"}
-	wantOutcome(t, "no key", p.cli(jwt...), exitOK, "no key for signing tokens was given", "")
+	wantOutcome(t, "no key", p.cli(jwt...), exitFailed, "no key for signing tokens was given", "no check was judged")
 	wantOutcome(t, "an issuer alone", p.cli(append(jwt, "--jwt-issuer", "i")...), exitUsage, "", "--jwt-key is missing")
 	wantOutcome(t, "a key alone", p.cli(append(jwt, "--jwt-key", secret)...), exitUsage, "", "--jwt-issuer is missing")
 	wantOutcome(t, "a short key", p.cli(append(jwt, "--jwt-key", short, "--jwt-issuer", "i")...), exitUsage, "",
 		"the secret has 1 bytes, want at least 32")
 	wantOutcome(t, "no such key", p.cli(append(jwt, "--jwt-key", short+"er", "--jwt-issuer", "i")...), exitFailed, "", "no such file")
 	wantOutcome(t, "an issuer that is not known", p.cli(append(jwt, "--jwt-key", secret, "--jwt-issuer", "i")...), exitFailed, "FAIL", "")
-	wantOutcome(t, "no observer", p.cli("conformance", "run", "--check", "observers.submit"), exitOK, "no token of an observer was given", "")
+	wantOutcome(t, "no observer", p.cli("conformance", "run", "--check", "observers.submit"), exitFailed, "no token of an observer was given", "no check was judged")
 	wantOutcome(t, "an observer that is not known",
 		p.cli("conformance", "run", "--check", "observers.submit", "--strict", "--observer-token", "nobody's"), exitFailed, "FAIL", "")
 	wantOutcome(t, "a failure",

@@ -70,8 +70,12 @@ func (p *failurePolicy) compare(report *conformance.Report) {
 	}
 }
 
-// exit returns the exit code of a report as an error. The report has named the failed checks.
+// exit returns the exit code of a report as an error. The report has named the failed checks. A run
+// that judged nothing is an error, so that a CI job with a wrong setting does not succeed.
 func (p *failurePolicy) exit(a *app, report *conformance.Report) error {
+	if n := len(report.Results); n > 0 && report.Count(conformance.Skipped) == n {
+		return failf("no check was judged: %d of %d are skipped, and the report says what each needs", n, n)
+	}
 	failed := report.Failures()
 	for i := range failed {
 		if p.counts(&failed[i]) {

@@ -17,17 +17,17 @@ import (
 
 // conformanceRun holds the flags of `arcp conformance run`.
 type conformanceRun struct {
-	filter     checkFilter
-	since      string
-	opts       conformance.Options
-	target     conformance.Target
-	frameLimit int64
-	jwt        conformance.JWT
-	jwtKey     string
-	reports    conformanceReports
-	policy     failurePolicy
-	library    string
-	subject    conformanceSubject
+	filter  checkFilter
+	since   string
+	opts    conformance.Options
+	target  conformance.Target
+	jwt     conformance.JWT
+	jwtKey  string
+	reports conformanceReports
+	policy  failurePolicy
+	library string
+	subject conformanceSubject
+	second  conformanceSecond
 }
 
 func newConformanceRun(a *app) *cobra.Command {
@@ -40,7 +40,7 @@ func newConformanceRun(a *app) *cobra.Command {
 			"prints. docs/conformance.md explains how to read the report.\n\n" +
 			"Exit code 1 if a check of the level must fails. --fail-on names a weaker level, and\n" +
 			"--strict counts every check. With --baseline only failures that an earlier report does\n" +
-			"not have count.\n\n" +
+			"not have count. With --against the exit code is 1 if the two servers differ.\n\n" +
 			"With --dialect draft the checks play a client library of the draft dialect, and judge every\n" +
 			"frame of the runtime as that library decodes it.\n\n" +
 			wrapped("Groups: "+strings.Join(conformance.Groups(arcp.DialectRFC), ", ")) + "\n\n" +
@@ -55,6 +55,7 @@ func newConformanceRun(a *app) *cobra.Command {
 	r.filter.addTo(cmd, "must, should, may")
 	r.reports.addTo(cmd.Flags())
 	r.policy.addTo(cmd)
+	r.second.add(cmd)
 	r.addTo(cmd.Flags())
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := r.subject.resolve(a, t); err != nil {
@@ -89,7 +90,8 @@ func (r *conformanceRun) addTo(f *pflag.FlagSet) {
 	f.StringVar(&r.jwt.Issuer, "jwt-issuer", "", "that issuer")
 	f.StringVar(&r.jwt.Audience, "jwt-audience", "", "whom its tokens are for (default arcp)")
 	f.StringVar(&r.jwt.Subject, "jwt-subject", "", "whom its tokens are about, a principal (default that of --principal)")
-	f.Int64Var(&r.frameLimit, "frame-limit", conformance.DefaultFrameLimit, "largest frame the runtime takes, in bytes; -1 is not known")
+	f.Int64Var(&r.target.FrameLimit, "frame-limit", 0,
+		"largest frame that the runtime reads, in bytes, if known; checks that need it are skipped without")
 	f.IntVar(&r.target.AckWindow, "ack-window", 0,
 		"unacknowledged events after which the runtime holds events back, if known; checks that need it are skipped without")
 	f.IntVar(&r.opts.Parallel, "parallel", conformance.DefaultParallel, "checks at the same time")
@@ -98,7 +100,7 @@ func (r *conformanceRun) addTo(f *pflag.FlagSet) {
 }
 
 func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
-	r.target.URL, r.target.TLS, r.target.Token, r.target.FrameLimit = t.url, t.tls, t.token, r.frameLimit
+	r.target.URL, r.target.TLS, r.target.Token = t.url, t.tls, t.token
 	for _, step := range []func() error{r.choose, r.signs, r.reports.parse,
 		func() error { return r.policy.read(r.target.Dialect) }} {
 		if err := step(); err != nil {
@@ -116,7 +118,7 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	}
 	r.opts.StopAfter = r.policy.stopAfter()
 	done := r.watch(a)
-	report, err := conformance.Run(ctx, r.target, r.opts)
+	report, err := r.second.run(ctx, r.target, r.opts)
 	done()
 	if err != nil {
 		return runProblem(t.url, err)
@@ -128,6 +130,9 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if report.Against != nil {
+		return r.second.exit(&report)
+	}
 	return r.policy.exit(a, &report)
 }
 
@@ -135,6 +140,9 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 func runProblem(url string, err error) error {
 	if errors.Is(err, conformance.ErrNoChecks) {
 		return errNoChecks
+	}
+	if _, ok := errors.AsType[*exitError](err); ok {
+		return err
 	}
 	if problem := tlsProblem(url, err); problem != nil {
 		return &exitError{exitUnreachable, problem}
@@ -247,7 +255,7 @@ func (r *conformanceRun) watch(a *app) (done func()) {
 	if a.json || !redraws(a.stderr) {
 		return func() {}
 	}
-	total, counts := len(r.opts.Selected(r.target.Dialect)), map[conformance.Status]int{}
+	total, counts := r.second.servers()*len(r.opts.Selected(r.target.Dialect)), map[conformance.Status]int{}
 	r.opts.OnResult = func(res conformance.Result) {
 		counts[res.Status]++
 		fmt.Fprintf(a.stderr, "\r\x1b[K%s", runProgress(counts, total, res.Group))

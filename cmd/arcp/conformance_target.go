@@ -69,9 +69,6 @@ func (s *conformanceSubject) start(ctx context.Context, tg *conformance.Target) 
 	if s.mapping == nil {
 		return func() {}, nil
 	}
-	if !s.flags.Changed("frame-limit") {
-		tg.FrameLimit = 0 // the mapping has it, or it is unknown
-	}
 	s.mapping.Configure(tg)
 	stop, err = s.mapping.Serve(ctx, tg)
 	if err != nil {

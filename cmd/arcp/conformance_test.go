@@ -70,7 +70,7 @@ func TestFailurePolicy(t *testing.T) {
 		{failurePolicy{failOn: "should"}, result("x", conformance.Should), true},
 		{failurePolicy{failOn: "should"}, result("x", conformance.May), false},
 		{failurePolicy{failOn: "must", strict: true}, result("x", conformance.House), true},
-		{failurePolicy{failOn: "must"}, conformance.Result{ID: "x", Level: conformance.Must, Status: conformance.Skipped}, false},
+		{failurePolicy{failOn: "must"}, conformance.Result{ID: "x", Level: conformance.Must, Status: conformance.KnownDeviation}, false},
 		{failurePolicy{failOn: "must", baseline: baseline}, result("known", conformance.Must), false},
 		{failurePolicy{failOn: "must", baseline: baseline}, result("passed", conformance.Must), true},
 		{failurePolicy{failOn: "must", baseline: baseline}, result("new", conformance.Must), true},
@@ -95,6 +95,24 @@ func TestFailurePolicy(t *testing.T) {
 	}
 	if (&failurePolicy{}).stopAfter() != nil {
 		t.Error("without --fail-fast a check ends the run")
+	}
+}
+
+// A run in which every check is skipped is an error, with any policy.
+func TestNothingJudged(t *testing.T) {
+	skipped := conformance.Result{ID: "x", Level: conformance.Must, Status: conformance.Skipped}
+	passed := conformance.Result{ID: "y", Level: conformance.Must, Status: conformance.Passed}
+	for _, c := range []struct {
+		results []conformance.Result
+		want    int
+	}{
+		{[]conformance.Result{skipped, skipped}, exitFailed},
+		{[]conformance.Result{skipped, passed}, exitOK},
+	} {
+		err := (&failurePolicy{weakest: conformance.Must}).exit(&app{stdout: &strings.Builder{}}, &conformance.Report{Results: c.results})
+		if exitCode(err) != c.want || err != nil && err.Error() != "no check was judged: 2 of 2 are skipped, and the report says what each needs" {
+			t.Errorf("%d results: exit code %d, %v, want %d", len(c.results), exitCode(err), err, c.want)
+		}
 	}
 }
 
@@ -165,7 +183,7 @@ func TestConformanceReports(t *testing.T) {
 	wantOutcome(t, "a known failure", wrong("--check", "handshake.accepted", "--baseline", file("failed.json")), exitOK, "1 known failures", "")
 	wantOutcome(t, "mended", run("--check", "handshake.accepted", "--baseline", file("failed.json")), exitOK, "mended      handshake.accepted", "")
 	wantOutcome(t, "since", run("--since", file("failed.json")), exitOK, "1 passed, 0 failed, 0 skipped", "")
-	wantOutcome(t, "since with what was skipped", run("--level", "all", "--since", file("passed.json")), exitOK, "0 passed, 0 failed, 1 skipped", "")
+	wantOutcome(t, "since with what was skipped", run("--level", "all", "--since", file("passed.json")), exitFailed, "0 passed, 0 failed, 1 skipped", "no check was judged: 1 of 1 are skipped")
 	wantOutcome(t, "since with nothing", run("--check", "handshake.accepted", "--since", file("passed.json")), exitOK, "", "every chosen check passed in")
 	for _, path := range []string{"failed.json"} {
 		if text, err := os.ReadFile(file(path)); err != nil || strings.Contains(string(text), "wrong-token") {
@@ -173,4 +191,43 @@ func TestConformanceReports(t *testing.T) {
 		}
 	}
 	wantOutcome(t, "fail fast", wrong("--group", "handshake", "--level", "must", "--fail-fast", "--parallel", "1"), exitFailed, "the run ended before this check", "")
+}
+
+// Two servers are compared, and the exit code says whether they differ.
+func TestConformanceAgainst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts two servers: left out with -short")
+	}
+	t.Parallel()
+	p := demoServer(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "report.json")
+	html := filepath.Join(dir, "report.html")
+	run := func(args ...string) outcome {
+		return p.cli(append([]string{"conformance", "run", "--check", "control.ping,auth.bearer-missing"}, args...)...)
+	}
+	wantOutcome(t, "the same server", run("--against", p.url), exitOK, "no difference from arcp-go", "")
+	o := run("--against", p.url, "--against-token", "wrong-token-0123456789", "--timeout", "3s", "--report", "json="+file, "--report", "html="+html)
+	wantOutcome(t, "another token", o, exitFailed, "differs control.ping: outcome: passed / failed: ", "")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report conformance.Report
+	if err := json.Unmarshal(text, &report); err != nil || len(report.Against.Differences) != 1 {
+		t.Fatalf("the report is %v, %s", err, text)
+	}
+	for i, entries := range report.Against.Differences[0].Transcripts {
+		if len(entries) == 0 {
+			t.Errorf("the transcript of server %d is empty", i)
+		}
+	}
+	if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "<summary>control.ping: outcome: passed / failed: ") {
+		t.Errorf("the page has no difference: %v", err)
+	}
+	for _, args := range [][]string{{"--against", "http://x"}, {"--against-token", "x"}, {"--against", p.url, "--strict"}} {
+		if o := run(args...); o.code != exitUsage {
+			t.Errorf("%v: exit code %d, want %d", args, o.code, exitUsage)
+		}
+	}
 }

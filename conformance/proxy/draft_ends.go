@@ -10,7 +10,7 @@ import (
 
 // draftErrorFaults are defects of job.error.
 var draftErrorFaults = []Fault{
-	{Defect: "job.error does not tell when the job failed", Checks: []string{"draft.errors.members"},
+	{Defect: "job.error does not tell when the job failed", Checks: []string{"draft.errors.members"}, House: true,
 		newRewriter: editError(func(f frame) frame { return f.withPayload("completed_at", nil) })},
 	{Defect: "job.error has the code of the agent", Checks: []string{"draft.errors.closed", "draft.errors.mapped"},
 		newRewriter: editError(func(f frame) frame {
@@ -21,7 +21,7 @@ var draftErrorFaults = []Fault{
 		})},
 	{Defect: "an agent cannot fail with PERMISSION_DENIED", Checks: []string{"draft.errors.kept", "draft.errors.details"},
 		newRewriter: replaceDraftCode(arcp.CodePermissionDenied, arcp.CodeInvalidRequest)},
-	{Defect: "the details of an error are lost", Checks: []string{"draft.errors.details", "draft.errors.mapped"},
+	{Defect: "the details of an error are lost", Checks: []string{"draft.errors.details", "draft.errors.mapped"}, House: true,
 		newRewriter: editError(func(f frame) frame { return f.withPayload("details", nil) })},
 	{Defect: "retryable is negated", Checks: []string{"draft.errors.retryable", "draft.errors.retryable-default", "draft.timeout.retryable", "draft.budgets.exhausted"},
 		newRewriter: editError(func(f frame) frame {
@@ -29,7 +29,7 @@ var draftErrorFaults = []Fault{
 		})},
 	{Defect: "final_status is error whatever the code", Checks: []string{"draft.errors.status", "draft.timeout.status"},
 		newRewriter: editError(func(f frame) frame { return f.withPayload("final_status", "error") })},
-	{Defect: "an error may have no message", Checks: []string{"draft.errors.message", "draft.cancel.reasonless"},
+	{Defect: "an error may have no message", Checks: []string{"draft.errors.message", "draft.cancel.reasonless", "draft.errors.members"},
 		newRewriter: editError(func(f frame) frame { return f.withPayload("message", "") })},
 	{Defect: "the message of a panic has its stack", Checks: []string{"draft.errors.panic"},
 		newRewriter: editError(func(f frame) frame { return f.withPayload("message", "goroutine 7 [running]: main.go:7") })},
@@ -41,28 +41,28 @@ var draftErrorFaults = []Fault{
 var draftCancelFaults = []Fault{
 	{Defect: "job.cancelled follows the end of its job", Checks: []string{"draft.cancel.acknowledged"},
 		newRewriter: swap(isType(arcp.JobCancelled), isType(script.JobError), false)},
-	{Defect: "a job.cancel must name its job in the payload", Checks: []string{"draft.cancel.envelope"}, Silent: true,
+	{Defect: "a job.cancel must name its job in the payload", Checks: []string{"draft.cancel.envelope"}, House: true, Silent: true,
 		newRewriter: editSent(script.JobCancel, func(f frame) frame { return f.with("job_id", nil) })},
-	{Defect: "a job.cancel must name its job in the envelope", Checks: []string{"draft.cancel.payload"}, Silent: true,
+	{Defect: "a job.cancel must name its job in the envelope", Checks: []string{"draft.cancel.payload"}, House: true, Silent: true,
 		newRewriter: editSent(script.JobCancel, func(f frame) frame { return f.withPayload("job_id", nil) })},
-	{Defect: "the reason of a cancel is lost", Checks: []string{"draft.cancel.reason"},
+	{Defect: "the reason of a cancel is lost", Checks: []string{"draft.cancel.reason"}, House: true,
 		newRewriter: editSent(script.JobCancel, func(f frame) frame { return f.withPayload("reason", nil) })},
-	{Defect: "the cancel of an unknown job is refused with PERMISSION_DENIED", Checks: []string{"draft.cancel.unknown"}, newRewriter: denyUnknown},
+	{Defect: "the cancel of an unknown job is refused with PERMISSION_DENIED", Checks: []string{"draft.cancel.unknown"}, House: true, newRewriter: denyUnknown},
 	{Defect: "the cancel of a job that has ended ends it again", Checks: []string{"draft.cancel.ended"}, newRewriter: endAgain},
 	{Defect: "the cancel of a job without events is ignored", Checks: []string{"draft.cancel.at-once"}, Silent: true, newRewriter: ignoreEarlyCancel},
 	{Defect: "a cancelled job has a result", Checks: []string{"draft.cancel.stubborn", "draft.cancel.again", "draft.cancel.at-once", "draft.idempotency.running"},
 		newRewriter: completeDraft(arcp.CodeCancelled, `{}`)},
-	{Defect: "a job ends once for each cancel", Checks: []string{"draft.cancel.again"}, newRewriter: endForEachCancel},
-	{Defect: "a cancel ends every job of its session", Checks: []string{"draft.cancel.other-job"}, newRewriter: cancelAll},
-	{Defect: "a session may cancel its own jobs only", Checks: []string{"draft.cancel.other-session"}, Silent: true, newRewriter: ignoreForeignCancel},
-	{Defect: "another principal may cancel a job", Checks: []string{"draft.cancel.foreign"}, newShared: cancelForOthers},
+	{Defect: "a job ends once for each cancel", Checks: []string{"draft.cancel.again"}, House: true, newRewriter: endForEachCancel},
+	{Defect: "a cancel ends every job of its session", Checks: []string{"draft.cancel.other-job"}, House: true, newRewriter: cancelAll},
+	{Defect: "a session may cancel its own jobs only", Checks: []string{"draft.cancel.other-session"}, House: true, Silent: true, newRewriter: ignoreForeignCancel},
+	{Defect: "another principal may cancel a job", Checks: []string{"draft.cancel.foreign"}, House: true, newShared: cancelForOthers},
 }
 
 // draftTimeoutFaults are defects of max_runtime_sec.
 var draftTimeoutFaults = []Fault{
 	{Defect: "max_runtime_sec is ignored", Checks: []string{"draft.timeout.end", "draft.timeout.status", "draft.timeout.retryable", "draft.timeout.others", "draft.timeout.malformed"},
 		newRewriter: withoutOption("max_runtime_sec")},
-	{Defect: "a job that ran too long is cancelled too", Checks: []string{"draft.timeout.uncancelled"},
+	{Defect: "a job that ran too long is cancelled too", Checks: []string{"draft.timeout.uncancelled"}, House: true,
 		newRewriter: rewriteReceived(func(f frame) []frame {
 			if !f.ends() || f.code() != arcp.Code("TIMEOUT") {
 				return []frame{f}
@@ -110,7 +110,7 @@ var draftKeyFaults = []Fault{
 	{Defect: "a key is common to all principals", Checks: []string{"draft.idempotency.principal"}, newShared: mergeKeys},
 	{Defect: "a submit without a key is the same job as an equal one", Checks: []string{"draft.idempotency.keyless"},
 		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.withPayload("idempotency_key", f.SessionID) })},
-	{Defect: "a refused submit uses its key up", Checks: []string{"draft.idempotency.refused"},
+	{Defect: "a refused submit uses its key up", Checks: []string{"draft.idempotency.refused"}, House: true,
 		newRewriter: func() rewriter {
 			keys := map[string]bool{}
 			return refuseSubmits(arcp.CodeDuplicateKey, func(f frame) bool {

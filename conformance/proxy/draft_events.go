@@ -19,13 +19,13 @@ var draftEventFaults = []Fault{
 		newRewriter: dropWhere(isEvent(2))},
 	{Defect: "session.jobs has an event_seq", Checks: []string{"draft.events.unnumbered"},
 		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.with("event_seq", 99) })},
-	{Defect: "no event reports that a job runs", Checks: []string{"draft.events.running"},
+	{Defect: "no event reports that a job runs", Checks: []string{"draft.events.running"}, House: true,
 		newRewriter: dropEvents(hasPhase("running"))},
 	{Defect: "the time of an event is in a zone", Checks: []string{"draft.events.times"},
 		newRewriter: editReceived(script.JobEvent, func(f frame) frame { return f.withPayload("ts", "2099-01-02T03:04:05+02:00") })},
 	{Defect: "the time of an event is before the job", Checks: []string{"draft.events.times"},
 		newRewriter: editReceived(script.JobEvent, func(f frame) frame { return f.withPayload("ts", past) })},
-	{Defect: "a log has lost its fields", Checks: []string{"draft.events.log"},
+	{Defect: "a log has lost its fields", Checks: []string{"draft.events.log"}, House: true,
 		newRewriter: editBody("log", func(body map[string]any) { delete(body, "fields"); delete(body, "attributes") })},
 	{Defect: "two logs come in reverse order", Checks: []string{"draft.events.log", "draft.events.log-output"},
 		newRewriter: swap(isKind("log"), isKind("log"), true)},
@@ -43,33 +43,33 @@ var draftEventFaults = []Fault{
 			body := f.body()
 			return isKind("progress")(f) && body["current"] != body["total"]
 		})},
-	{Defect: "a checkpoint has no id", Checks: []string{"draft.events.checkpoint"},
+	{Defect: "a checkpoint has no id", Checks: []string{"draft.events.checkpoint"}, House: true,
 		newRewriter: editBody("status", func(body map[string]any) { delete(body, "details") })},
 	{Defect: "a metric has no unit", Checks: []string{"draft.events.metric"},
 		newRewriter: editBody("metric", func(body map[string]any) { delete(body, "unit") })},
-	{Defect: "chunks of thoughts have no text", Checks: []string{"draft.events.streams"},
+	{Defect: "chunks of thoughts have no text", Checks: []string{"draft.events.streams"}, House: true,
 		newRewriter: editBody("thought", func(body map[string]any) { body["text"] = "" })},
-	{Defect: "a chunk of a stream of metrics is lost, and the events behind it are renumbered", Checks: []string{"draft.events.streams"},
+	{Defect: "a chunk of a stream of metrics is lost, and the events behind it are renumbered", Checks: []string{"draft.events.streams"}, House: true,
 		newRewriter: dropEvents(isKind("metric"))},
 	{Defect: "a delegation names the agent without its version", Checks: []string{"draft.events.delegate"},
 		newRewriter: editBody("delegate", func(body map[string]any) { body["agent"] = "demo.echo" })},
-	{Defect: "a child job has a job.accepted", Checks: []string{"draft.events.child-unsolicited"}, newRewriter: acceptChildren},
+	{Defect: "a child job has a job.accepted", Checks: []string{"draft.events.child-unsolicited"}, House: true, newRewriter: acceptChildren},
 	{Defect: "the end of a job is told as two events", Checks: []string{"draft.events.ends-once"},
 		newRewriter: afterEnd(func(f frame) frame { return f.withNewID() })},
 	{Defect: "a log follows the end of its job", Checks: []string{"draft.events.nothing-after"},
 		newRewriter: afterEnd(func(f frame) frame {
 			return f.withNewID().with("type", script.JobEvent).with("payload", json.RawMessage(`{"kind":"log","ts":"2099-01-01T00:00:00Z","body":{"level":"info","message":"late"}}`))
 		})},
-	{Defect: "the events of a job come to every session of its principal", Checks: []string{"draft.events.own-session"}, newShared: leakEvents},
+	{Defect: "the events of a job come to every session of its principal", Checks: []string{"draft.events.own-session"}, House: true, newShared: leakEvents},
 }
 
 // draftResultFaults are defects of job.result and of results in chunks.
 var draftResultFaults = []Fault{
-	{Defect: "job.result was completed before the job was accepted", Checks: []string{"draft.result.members"},
+	{Defect: "job.result was completed before the job was accepted", Checks: []string{"draft.result.members"}, House: true,
 		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.withPayload("completed_at", past) })},
-	{Defect: "a value is in result alone", Checks: []string{"draft.result.both"},
+	{Defect: "a value is in result alone", Checks: []string{"draft.result.both"}, House: true,
 		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.withPayload("output", nil) })},
-	{Defect: "a job without a value has the result null", Checks: []string{"draft.result.void"},
+	{Defect: "a job without a value has the result null", Checks: []string{"draft.result.void"}, House: true,
 		newRewriter: editReceived(script.JobResult, func(f frame) frame {
 			if f.has("result") || f.has("result_id") {
 				return f
@@ -102,9 +102,9 @@ var draftResultFaults = []Fault{
 			_, size := utf8.DecodeLastRuneInString(data)
 			body["data"] = data[:len(data)-size] + "\ufffd"
 		})},
-	{Defect: "the frame of a chunk has more than a million bytes", Checks: []string{"draft.result.frame-size"},
+	{Defect: "the frame of a chunk has more than a million bytes", Checks: []string{"draft.result.frame-size"}, House: true,
 		newRewriter: editBody("result_chunk", func(body map[string]any) { body["pad"] = strings.Repeat("x", 1_000_000) })},
-	{Defect: "a chunk follows the end of its job", Checks: []string{"draft.result.chunk-events"},
+	{Defect: "a chunk follows the end of its job", Checks: []string{"draft.result.chunk-events"}, House: true,
 		newRewriter: swap(func(f frame) bool { return isKind("result_chunk")(f) && f.body()["more"] == false }, isType(script.JobResult), true)},
 }
 

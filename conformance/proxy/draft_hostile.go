@@ -11,18 +11,18 @@ import (
 // draftHostileFaults are defects of the handling of invalid frames.
 var draftHostileFaults = []Fault{
 	{Defect: "an invalid hello is refused with UNAUTHENTICATED", Checks: []string{"draft.hostile.broken", "draft.hostile.types", "draft.hostile.envelope",
-		"draft.hostile.duplicate-names", "draft.hostile.deep"},
+		"draft.hostile.duplicate-names", "draft.hostile.deep"}, House: true,
 		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeUnauthenticated) })},
 	{Defect: "a connection ends with code 1011 after the refusal of its hello", Checks: []string{"draft.hostile.broken", "draft.hostile.types",
-		"draft.hostile.envelope", "draft.hostile.duplicate-names", "draft.hostile.deep"},
+		"draft.hostile.envelope", "draft.hostile.duplicate-names", "draft.hostile.deep"}, House: true,
 		newRewriter: closeWith(transport.CloseInternal)},
-	{Defect: "a frame above the limit ends the connection with code 1008", Checks: []string{"draft.hostile.huge"},
+	{Defect: "a frame above the limit ends the connection with code 1008", Checks: []string{"draft.hostile.huge"}, House: true,
 		newRewriter: closeWith(transport.ClosePolicy)},
-	{Defect: "an invalid hello ends the sessions of the others", Checks: []string{"draft.hostile.bystander"}, newShared: endWithRefusal},
+	{Defect: "an invalid hello ends the sessions of the others", Checks: []string{"draft.hostile.bystander"}, House: true, newShared: endWithRefusal},
 	{Defect: "a job that is submitted before session.hello is listed", Checks: []string{"draft.hostile.submit-first"}, newShared: listEarlySubmit},
-	{Defect: "a frame that cannot be decoded is answered with session.error", Checks: []string{"draft.hostile.garbage"},
+	{Defect: "a frame that cannot be decoded is answered with session.error", Checks: []string{"draft.hostile.garbage"}, House: true,
 		newRewriter: answerSent(isType(""), arcp.SessionPong, false)},
-	{Defect: "a frame that cannot be decoded counts twice", Checks: []string{"draft.hostile.bad-frames"},
+	{Defect: "a frame that cannot be decoded counts twice", Checks: []string{"draft.hostile.bad-frames"}, House: true,
 		newRewriter: func() rewriter {
 			return rewriter{out: func(f frame) []frame {
 				if f.Type == "" {
@@ -31,24 +31,24 @@ var draftHostileFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
-	{Defect: "invalid frames end the connection with code 1000", Checks: []string{"draft.hostile.too-many-bad-frames"},
+	{Defect: "invalid frames end the connection with code 1000", Checks: []string{"draft.hostile.too-many-bad-frames"}, House: true,
 		newRewriter: closeWith(transport.CloseNormal)},
-	{Defect: "a session ends with its connection", Checks: []string{"draft.hostile.binary", "draft.hostile.not-utf8"},
+	{Defect: "a session ends with its connection", Checks: []string{"draft.hostile.binary", "draft.hostile.not-utf8"}, House: true,
 		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.Payload, []byte("last_event_seq")) })},
-	{Defect: "a binary frame is answered", Checks: []string{"draft.hostile.binary"}, newRewriter: replaceBroken(isBinary, ping)},
-	{Defect: "text that is not UTF-8 is answered", Checks: []string{"draft.hostile.not-utf8"}, newRewriter: replaceBroken(isNotUTF8, ping)},
-	{Defect: "a binary frame is ignored", Checks: []string{"draft.hostile.binary"}, Silent: true, newRewriter: replaceBroken(isBinary)},
-	{Defect: "text that is not UTF-8 is read with replacement characters", Checks: []string{"draft.hostile.not-utf8"}, Silent: true,
+	{Defect: "a binary frame is answered", Checks: []string{"draft.hostile.binary"}, House: true, newRewriter: replaceBroken(isBinary, ping)},
+	{Defect: "text that is not UTF-8 is answered", Checks: []string{"draft.hostile.not-utf8"}, House: true, newRewriter: replaceBroken(isNotUTF8, ping)},
+	{Defect: "a binary frame is ignored", Checks: []string{"draft.hostile.binary"}, House: true, Silent: true, newRewriter: replaceBroken(isBinary)},
+	{Defect: "text that is not UTF-8 is read with replacement characters", Checks: []string{"draft.hostile.not-utf8"}, House: true, Silent: true,
 		newRewriter: func() rewriter {
 			return rewriter{out: func(f frame) []frame {
 				f.text = bytes.ToValidUTF8(f.text, []byte("\ufffd"))
 				return []frame{f}
 			}}
 		}},
-	{Defect: "a binary frame ends the connection with code 1007", Checks: []string{"draft.hostile.binary"}, newRewriter: closeWith(transport.CloseNotUTF8)},
-	{Defect: "text that is not UTF-8 ends the connection with code 1003", Checks: []string{"draft.hostile.not-utf8"}, newRewriter: closeWith(transport.CloseNotText)},
-	{Defect: "a binary frame ends every connection", Checks: []string{"draft.hostile.binary"}, newShared: closeAll(isBinary)},
-	{Defect: "text that is not UTF-8 ends every connection", Checks: []string{"draft.hostile.not-utf8"}, newShared: closeAll(isNotUTF8)},
+	{Defect: "a binary frame ends the connection with code 1007", Checks: []string{"draft.hostile.binary"}, House: true, newRewriter: closeWith(transport.CloseNotUTF8)},
+	{Defect: "text that is not UTF-8 ends the connection with code 1003", Checks: []string{"draft.hostile.not-utf8"}, House: true, newRewriter: closeWith(transport.CloseNotText)},
+	{Defect: "a binary frame ends every connection", Checks: []string{"draft.hostile.binary"}, House: true, newShared: closeAll(isBinary)},
+	{Defect: "text that is not UTF-8 ends every connection", Checks: []string{"draft.hostile.not-utf8"}, House: true, newShared: closeAll(isNotUTF8)},
 }
 
 // ping is a valid session.ping.

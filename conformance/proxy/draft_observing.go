@@ -12,13 +12,13 @@ import (
 
 // draftListFaults are defects of session.list_jobs.
 var draftListFaults = []Fault{
-	{Defect: "a member of session.list_jobs that cannot be read is ignored", Checks: []string{"draft.list.malformed"},
+	{Defect: "a member of session.list_jobs that cannot be read is ignored", Checks: []string{"draft.list.malformed"}, House: true,
 		newRewriter: editSent(arcp.SessionListJobs, func(f frame) frame { return f.with("payload", struct{}{}) })},
 	{Defect: "session.list_jobs is answered twice", Checks: []string{"draft.list.answer"},
 		newRewriter: duplicateWhere(isType(arcp.SessionJobs), frame.withNewID)},
 	{Defect: "a listed job has the agent without its version", Checks: []string{"draft.list.entry"},
 		newRewriter: editEntries(func(e map[string]any) map[string]any { e["agent"] = "demo.echo"; return e })},
-	{Defect: "a listed job has no lease", Checks: []string{"draft.list.lease"},
+	{Defect: "a listed job has no lease", Checks: []string{"draft.list.lease"}, House: true,
 		newRewriter: editEntries(func(e map[string]any) map[string]any { e["lease"] = map[string]any{}; return e })},
 	{Defect: "every job that has ended is listed as a success", Checks: []string{"draft.list.status"},
 		newRewriter: editEntries(func(e map[string]any) map[string]any {
@@ -41,7 +41,7 @@ var draftListFaults = []Fault{
 		})},
 	{Defect: "the limit of a page is ignored", Checks: []string{"draft.list.limit"},
 		newRewriter: editSent(arcp.SessionListJobs, func(f frame) frame { return f.withPayload("limit", nil) })},
-	{Defect: "a page without a limit or with a large one has no jobs", Checks: []string{"draft.list.limit-large"},
+	{Defect: "a page without a limit or with a large one has no jobs", Checks: []string{"draft.list.limit-large"}, House: true,
 		newRewriter: func() rewriter {
 			large := false
 			return rewriter{
@@ -157,9 +157,9 @@ var draftSubscribeFaults = []Fault{
 	{Defect: "the first event after job.subscribed is never sent and later events are renumbered", Checks: []string{"draft.subscribe.history", "draft.subscribe.history-then-live",
 		"draft.subscribe.many", "draft.subscribe.from"}, newRewriter: dropFirstFollowed},
 	{Defect: "the events of a followed job are numbered by job", Checks: []string{"draft.subscribe.numbers", "draft.subscribe.two-jobs"}, newRewriter: numberByJob},
-	{Defect: "job.subscribed does not tell the budget", Checks: []string{"draft.subscribe.authority"},
+	{Defect: "job.subscribed does not tell the budget", Checks: []string{"draft.subscribe.authority"}, House: true,
 		newRewriter: editReceived(arcp.JobSubscribed, func(f frame) frame { return f.withPayload("budget", nil) })},
-	{Defect: "job.subscribed does not tell the end of the lease", Checks: []string{"draft.subscribe.authority"},
+	{Defect: "job.subscribed does not tell the end of the lease", Checks: []string{"draft.subscribe.authority"}, House: true,
 		newRewriter: editReceived(arcp.JobSubscribed, func(f frame) frame { return f.withPayload("lease_constraints", nil) })},
 	{Defect: "the history comes without being asked for", Checks: []string{"draft.subscribe.live", "draft.subscribe.from-alone"},
 		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame { return f.withPayload("history", true) })},
@@ -173,13 +173,13 @@ var draftSubscribeFaults = []Fault{
 			return f.refused(codeJobNotFound)
 		})},
 	{Defect: "a job has two copies of its end in a session that sees the job for two reasons", Checks: []string{"draft.subscribe.same-session", "draft.subscribe.twice",
-		"draft.idempotency.running-again", "draft.idempotency.followed"},
+		"draft.idempotency.running-again", "draft.idempotency.followed", "draft.idempotency.same-session"},
 		newRewriter: doubleEnds},
-	{Defect: "a job has one follower at most", Checks: []string{"draft.subscribe.many"}, newShared: followOnce},
+	{Defect: "a job has one follower at most", Checks: []string{"draft.subscribe.many"}, House: true, newShared: followOnce},
 	{Defect: "job.unsubscribe is ignored", Checks: []string{"draft.subscribe.unsubscribe", "draft.subscribe.unsubscribe-resumed"}, newRewriter: dropSent(arcp.JobUnsubscribe)},
 	{Defect: "job.unsubscribe takes the events of the job from the session that has submitted it", Checks: []string{"draft.subscribe.unsubscribe-own"}, Silent: true,
 		newRewriter: loseUnsubscribed},
-	{Defect: "the job of a subscription is read from the envelope only", Checks: []string{"draft.subscribe.payload-only"},
+	{Defect: "the job of a subscription is read from the envelope only", Checks: []string{"draft.subscribe.payload-only"}, House: true,
 		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame {
 			if f.JobID == "" {
 				f = f.withPayload("job_id", nil)
@@ -187,11 +187,11 @@ var draftSubscribeFaults = []Fault{
 			return f
 		})},
 	{Defect: "a subscription to an unknown job is PERMISSION_DENIED", Checks: []string{"draft.subscribe.unknown"}, newRewriter: replaceDraftCode(codeJobNotFound, "PERMISSION_DENIED")},
-	{Defect: "a refused subscription ends the other jobs of its session", Checks: []string{"draft.subscribe.refused-harmless"},
+	{Defect: "a refused subscription ends the other jobs of its session", Checks: []string{"draft.subscribe.refused-harmless"}, House: true,
 		newRewriter: failBeforePong(isType(arcp.JobSubscribe))},
-	{Defect: "a member of job.subscribe that cannot be read is ignored", Checks: []string{"draft.subscribe.malformed"},
+	{Defect: "a member of job.subscribe that cannot be read is ignored", Checks: []string{"draft.subscribe.malformed"}, House: true,
 		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame { return f.with("payload", map[string]any{"job_id": f.JobID}) })},
-	{Defect: "a subscription without a job_id is JOB_NOT_FOUND", Checks: []string{"draft.subscribe.no-job", "draft.subscribe.malformed"}, newRewriter: replaceDraftCode("INVALID_REQUEST", codeJobNotFound)},
+	{Defect: "a subscription without a job_id is JOB_NOT_FOUND", Checks: []string{"draft.subscribe.no-job", "draft.subscribe.malformed"}, House: true, newRewriter: replaceDraftCode("INVALID_REQUEST", codeJobNotFound)},
 }
 
 const codeJobNotFound arcp.Code = "JOB_NOT_FOUND"
@@ -326,16 +326,16 @@ var draftResumeFaults = []Fault{
 	{Defect: "a resume replays every event", Checks: []string{"draft.resume.every-position", "draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"},
 		newRewriter: editResume(func(m map[string]any) { m["last_event_seq"] = 0 })},
 	{Defect: "a resume by a client that has every event is refused", Checks: []string{"draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"}, newShared: refuseCaughtUp},
-	{Defect: "a resume at a position that was not reached is one at the last event", Checks: []string{"draft.resume.ahead"}, newShared: clampPosition},
+	{Defect: "a resume at a position that was not reached is one at the last event", Checks: []string{"draft.resume.ahead"}, House: true, newShared: clampPosition},
 	{Defect: "a resume with any token has the session", Checks: []string{"draft.resume.token-wrong", "draft.resume.token-used", "draft.resume.message-wrong"}, newShared: anyToken},
 	{Defect: "a resume that fails opens a new session", Checks: []string{"draft.resume.ahead", "draft.resume.token-wrong", "draft.resume.token-used", "draft.resume.principal", "draft.resume.unknown",
 		"draft.resume.message-wrong"},
 		newShared: welcomeRefused},
 	{Defect: "a resume does not compare the principal", Checks: []string{"draft.resume.principal"}, newShared: anyPrincipal},
-	{Defect: "a welcome uses up the token before its client has sent a message", Checks: []string{"draft.resume.token-lost"}, newShared: useUpTokens},
+	{Defect: "a welcome uses up the token before its client has sent a message", Checks: []string{"draft.resume.token-lost"}, House: true, newShared: useUpTokens},
 	{Defect: "session.resume is refused as the first message", Checks: []string{"draft.resume.message", "draft.resume.no-position"},
 		newRewriter: refuseMessage},
-	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, newShared: startAtLast},
+	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, House: true, newShared: startAtLast},
 	{Defect: "a job fails when the connection of its session ends", Checks: []string{"draft.resume.running", "draft.resume.while-away", "draft.resume.unread", "draft.resume.cut-again"},
 		newRewriter: editResumed(func(f frame) frame {
 			if f.Type != script.JobResult && f.Type != script.JobError {
@@ -344,17 +344,17 @@ var draftResumeFaults = []Fault{
 			return f.with("type", script.JobError).with("payload", map[string]any{"job_id": f.JobID, "final_status": "error", "code": "INTERNAL_ERROR",
 				"message": "session closed", "retryable": true, "completed_at": f.stringMember("completed_at")})
 		})},
-	{Defect: "a resume negotiates the features again", Checks: []string{"draft.resume.features"},
+	{Defect: "a resume negotiates the features again", Checks: []string{"draft.resume.features"}, House: true,
 		newRewriter: editResumed(func(f frame) frame {
 			if f.Type != script.SessionWelcome {
 				return f
 			}
 			return f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
 		})},
-	{Defect: "two connections of a session go on after a resume", Checks: []string{"draft.takeover.race", "draft.takeover.half-open"}, newShared: shareSession},
+	{Defect: "two connections of a session go on after a resume", Checks: []string{"draft.takeover.race", "draft.takeover.half-open"}, House: true, newShared: shareSession},
 	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower", "draft.takeover.race"}, Silent: true,
 		newRewriter: afterResume(func() func(f frame) []frame { return dropWhere(frame.event)().in })},
-	{Defect: "a session whose connection may be half-open cannot be resumed", Checks: []string{"draft.takeover.half-open", "draft.takeover.while-running", "draft.takeover.follower", "draft.takeover.race"},
+	{Defect: "a session whose connection may be half-open cannot be resumed", Checks: []string{"draft.takeover.half-open", "draft.takeover.while-running", "draft.takeover.follower", "draft.takeover.race"}, House: true,
 		newRewriter: refuseResumes},
 }
 
@@ -641,25 +641,25 @@ func useUpTokens() func() rewriter {
 
 // draftBuiltinFaults are defects of the runtime's own agents.
 var draftBuiltinFaults = []Fault{
-	{Defect: "tools.list has another name for an agent", Checks: []string{"draft.builtin.tools"}, newRewriter: replaceOutput(`"name":"demo.echo"`, `"name":"demo.other"`)},
-	{Defect: "tools.describe describes one version of an agent only", Checks: []string{"draft.builtin.describe"}, newRewriter: replaceOutput(`"version":"0.9.0"`, `"version":"1.0.0"`)},
-	{Defect: "a job that was cancelled is completed for jobs.get and jobs.wait", Checks: []string{"draft.builtin.job", "draft.builtin.wait"},
+	{Defect: "tools.list has another name for an agent", Checks: []string{"draft.builtin.tools"}, House: true, newRewriter: replaceOutput(`"name":"demo.echo"`, `"name":"demo.other"`)},
+	{Defect: "tools.describe describes one version of an agent only", Checks: []string{"draft.builtin.describe"}, House: true, newRewriter: replaceOutput(`"version":"0.9.0"`, `"version":"1.0.0"`)},
+	{Defect: "a job that was cancelled is completed for jobs.get and jobs.wait", Checks: []string{"draft.builtin.job", "draft.builtin.wait"}, House: true,
 		newRewriter: replaceOutput(`"status":"cancelled"`, `"status":"completed"`)},
-	{Defect: "jobs.delete returns the job and deletes nothing", Checks: []string{"draft.builtin.delete"}, newRewriter: replaceSent(`"jobs.delete"`, `"jobs.get"`)},
-	{Defect: "an approval is resolved with its first option", Checks: []string{"draft.builtin.approval"}, newRewriter: replaceOutput(`"resolution":"later"`, `"resolution":"now"`)},
-	{Defect: "approval.wait returns Approved for each approval", Checks: []string{"draft.builtin.approval-wait"}, newRewriter: replaceOutput(`"outcome":"Denied"`, `"outcome":"Approved"`)},
-	{Defect: "a resource has another kind than it was registered with", Checks: []string{"draft.builtin.resource"}, newRewriter: replaceOutput(`"kind":"sandbox"`, `"kind":"vm"`)},
-	{Defect: "a lease that is released stays active", Checks: []string{"draft.builtin.lease"}, newRewriter: replaceOutput(`"state":"released"`, `"state":"active"`)},
-	{Defect: "every host agent is idle", Checks: []string{"draft.builtin.host"}, newRewriter: replaceOutput(`"status":"running"`, `"status":"idle"`)},
-	{Defect: "every session is detached", Checks: []string{"draft.builtin.sessions"}, newRewriter: replaceOutput(`"state":"connected"`, `"state":"detached"`)},
-	{Defect: "sessions.evict forgets each session", Checks: []string{"draft.builtin.evict"}, newRewriter: replaceSent(`"forget":false`, `"forget":true`)},
-	{Defect: "sessions.evict forgets no session", Checks: []string{"draft.builtin.evict-forget"}, newRewriter: replaceSent(`"forget":true`, `"forget":false`)},
-	{Defect: "an artifact has the digest of other content", Checks: []string{"draft.builtin.artifact"}, newRewriter: replaceOutput(`"sha256":"2cf24dba`, `"sha256":"3cf24dba`)},
-	{Defect: "the part of an artifact is from its start", Checks: []string{"draft.builtin.artifact"}, newRewriter: replaceSent(`"offset":1`, `"offset":0`)},
-	{Defect: "an artifact with a wrong digest is stored", Checks: []string{"draft.builtin.artifact-refused"}, newRewriter: replaceSent(`"sha256":"0cf24dba`, `"sha256":"2cf24dba`)},
-	{Defect: "a range past the end of an artifact is empty", Checks: []string{"draft.builtin.artifact-refused"}, newRewriter: replaceSent(`"offset":6`, `"offset":5`)},
+	{Defect: "jobs.delete returns the job and deletes nothing", Checks: []string{"draft.builtin.delete"}, House: true, newRewriter: replaceSent(`"jobs.delete"`, `"jobs.get"`)},
+	{Defect: "an approval is resolved with its first option", Checks: []string{"draft.builtin.approval"}, House: true, newRewriter: replaceOutput(`"resolution":"later"`, `"resolution":"now"`)},
+	{Defect: "approval.wait returns Approved for each approval", Checks: []string{"draft.builtin.approval-wait"}, House: true, newRewriter: replaceOutput(`"outcome":"Denied"`, `"outcome":"Approved"`)},
+	{Defect: "a resource has another kind than it was registered with", Checks: []string{"draft.builtin.resource"}, House: true, newRewriter: replaceOutput(`"kind":"sandbox"`, `"kind":"vm"`)},
+	{Defect: "a lease that is released stays active", Checks: []string{"draft.builtin.lease"}, House: true, newRewriter: replaceOutput(`"state":"released"`, `"state":"active"`)},
+	{Defect: "every host agent is idle", Checks: []string{"draft.builtin.host"}, House: true, newRewriter: replaceOutput(`"status":"running"`, `"status":"idle"`)},
+	{Defect: "every session is detached", Checks: []string{"draft.builtin.sessions"}, House: true, newRewriter: replaceOutput(`"state":"connected"`, `"state":"detached"`)},
+	{Defect: "sessions.evict forgets each session", Checks: []string{"draft.builtin.evict"}, House: true, newRewriter: replaceSent(`"forget":false`, `"forget":true`)},
+	{Defect: "sessions.evict forgets no session", Checks: []string{"draft.builtin.evict-forget"}, House: true, newRewriter: replaceSent(`"forget":true`, `"forget":false`)},
+	{Defect: "an artifact has the digest of other content", Checks: []string{"draft.builtin.artifact"}, House: true, newRewriter: replaceOutput(`"sha256":"2cf24dba`, `"sha256":"3cf24dba`)},
+	{Defect: "the part of an artifact is from its start", Checks: []string{"draft.builtin.artifact"}, House: true, newRewriter: replaceSent(`"offset":1`, `"offset":0`)},
+	{Defect: "an artifact with a wrong digest is stored", Checks: []string{"draft.builtin.artifact-refused"}, House: true, newRewriter: replaceSent(`"sha256":"0cf24dba`, `"sha256":"2cf24dba`)},
+	{Defect: "a range past the end of an artifact is empty", Checks: []string{"draft.builtin.artifact-refused"}, House: true, newRewriter: replaceSent(`"offset":6`, `"offset":5`)},
 	{Defect: "an agent of the runtime succeeds for an object that does not exist", Checks: []string{"draft.builtin.job-unknown", "draft.builtin.approval-unknown", "draft.builtin.resource",
-		"draft.visibility.job", "draft.visibility.approval", "draft.visibility.sessions"},
+		"draft.visibility.job", "draft.visibility.approval", "draft.visibility.sessions"}, House: true,
 		newRewriter: editReceived(script.JobError, func(f frame) frame {
 			if !f.event() || f.code() != codeJobNotFound && !bytes.Contains(f.Payload, []byte(`"arcp_code":"NOT_FOUND"`)) {
 				return f
@@ -667,20 +667,20 @@ var draftBuiltinFaults = []Fault{
 			return f.with("type", script.JobResult).with("payload", map[string]any{"job_id": f.JobID, "final_status": "success", "result": struct{}{}, "output": struct{}{},
 				"completed_at": f.stringMember("completed_at")})
 		})},
-	{Defect: "a schedule is counted as fired before its time", Checks: []string{"draft.builtin.schedule"}, newRewriter: replaceOutput(`"fired":0`, `"fired":1`)},
-	{Defect: "a schedule of an unknown agent calls another", Checks: []string{"draft.builtin.schedule-refused"}, newRewriter: replaceSent(`"no.such.agent"`, `"demo.echo"`)},
-	{Defect: "wrong input of an agent is AGENT_NOT_AVAILABLE", Checks: []string{"draft.builtin.arguments"}, newRewriter: replaceDraftCode("INVALID_REQUEST", "AGENT_NOT_AVAILABLE")},
+	{Defect: "a schedule is counted as fired before its time", Checks: []string{"draft.builtin.schedule"}, House: true, newRewriter: replaceOutput(`"fired":0`, `"fired":1`)},
+	{Defect: "a schedule of an unknown agent calls another", Checks: []string{"draft.builtin.schedule-refused"}, House: true, newRewriter: replaceSent(`"no.such.agent"`, `"demo.echo"`)},
+	{Defect: "wrong input of an agent is AGENT_NOT_AVAILABLE", Checks: []string{"draft.builtin.arguments"}, House: true, newRewriter: replaceDraftCode("INVALID_REQUEST", "AGENT_NOT_AVAILABLE")},
 }
 
 // draftVisibilityFaults are defects that tell a principal of the jobs and sessions of another one.
 var draftVisibilityFaults = []Fault{
 	{Defect: "a list has the jobs of every principal", Checks: []string{"draft.visibility.list"}, newShared: listAll},
 	{Defect: "the job of another principal can be followed", Checks: []string{"draft.visibility.subscribe", "draft.visibility.subscribe-same"}, newRewriter: acceptFollowed},
-	{Defect: "the refusal of a subscription reveals that the job exists", Checks: []string{"draft.visibility.subscribe-same"}, newShared: revealJobs},
+	{Defect: "the refusal of a subscription reveals that the job exists", Checks: []string{"draft.visibility.subscribe-same"}, House: true, newShared: revealJobs},
 	{Defect: "the cancel of another principal's job is acknowledged", Checks: []string{"draft.visibility.cancel"}, newRewriter: acknowledgeCancel},
 	{Defect: "the end of a job is sent to each session", Checks: []string{"draft.visibility.events", "draft.visibility.subscribe"}, newShared: leakEnds(false)},
-	{Defect: "an idempotency key is one of all principals", Checks: []string{"draft.visibility.key"}, newShared: shareKeys},
-	{Defect: "the refusal of a resume reveals that the session exists", Checks: []string{"draft.visibility.resume", "draft.resume.principal"}, newShared: revealSessions},
+	{Defect: "an idempotency key is one of all principals", Checks: []string{"draft.visibility.key"}, House: true, newShared: shareKeys},
+	{Defect: "the refusal of a resume reveals that the session exists", Checks: []string{"draft.visibility.resume", "draft.resume.principal"}, House: true, newShared: revealSessions},
 }
 
 // replaceOutput returns rewriters that replace a text in the results of jobs.
@@ -794,17 +794,17 @@ func revealSessions() func() rewriter {
 
 // draftRecoveryFaults are defects of a server that was killed and started again.
 var draftRecoveryFaults = []Fault{
-	{Defect: "a server that was started again knows no session", Checks: []string{"draft.recovery.events", "draft.recovery.job", "draft.recovery.running", "draft.recovery.following"},
+	{Defect: "a server that was started again knows no session", Checks: []string{"draft.recovery.events", "draft.recovery.job", "draft.recovery.running", "draft.recovery.following"}, House: true,
 		newRewriter: refuseResumes},
-	{Defect: "a server that was started again has lost an event of each session", Checks: []string{"draft.recovery.events", "draft.recovery.running"}, newRewriter: dropFirstReplayed},
-	{Defect: "a server that was started again takes any token", Checks: []string{"draft.recovery.token"}, newShared: anyToken},
-	{Defect: "a server that was started again lists no job", Checks: []string{"draft.recovery.list", "draft.recovery.cursor", "draft.recovery.job"},
+	{Defect: "a server that was started again has lost an event of each session", Checks: []string{"draft.recovery.events", "draft.recovery.running"}, House: true, newRewriter: dropFirstReplayed},
+	{Defect: "a server that was started again takes any token", Checks: []string{"draft.recovery.token"}, House: true, newShared: anyToken},
+	{Defect: "a server that was started again lists no job", Checks: []string{"draft.recovery.list", "draft.recovery.cursor", "draft.recovery.job"}, House: true,
 		newShared: later(editEntries(func(map[string]any) map[string]any { return nil }))},
-	{Defect: "a server that was started again knows no idempotency key", Checks: []string{"draft.recovery.key"},
+	{Defect: "a server that was started again knows no idempotency key", Checks: []string{"draft.recovery.key"}, House: true,
 		newShared: later(editSent(script.JobSubmit, func(f frame) frame { return f.withPayload("idempotency_key", nil) }))},
-	{Defect: "a server that was started again has no history of a job", Checks: []string{"draft.recovery.history"},
+	{Defect: "a server that was started again has no history of a job", Checks: []string{"draft.recovery.history"}, House: true,
 		newShared: later(editReceived(arcp.JobSubscribed, func(f frame) frame { return f.refused(codeJobNotFound) }))},
-	{Defect: "a server that was started again refuses each cursor", Checks: []string{"draft.recovery.cursor"},
+	{Defect: "a server that was started again refuses each cursor", Checks: []string{"draft.recovery.cursor"}, House: true,
 		newShared: later(editSent(arcp.SessionListJobs, func(f frame) frame {
 			if f.stringMember("cursor") != "" {
 				f = f.withPayload("cursor", "of another server")

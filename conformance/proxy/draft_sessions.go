@@ -11,7 +11,7 @@ import (
 
 // draftWelcomeFaults are defects of session.welcome.
 var draftWelcomeFaults = []Fault{
-	{Defect: "accepted_at of session.welcome has no time zone", Checks: []string{"draft.hello.accepted-at"},
+	{Defect: "accepted_at of session.welcome has no time zone", Checks: []string{"draft.hello.accepted-at"}, House: true,
 		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("accepted_at", "2026-01-02T03:04:05") })},
 	{Defect: "a session cannot be resumed at any time", Checks: []string{"draft.hello.resume-window"},
 		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("resume_window_sec", 0) })},
@@ -20,11 +20,11 @@ var draftWelcomeFaults = []Fault{
 			return f.withPayload("resume_token", "rt_0123456789abcdef0123456789abcdef")
 		})},
 	{Defect: "features of session.welcome are all that the server has", Checks: []string{"draft.hello.features", "draft.hello.features-unknown",
-		"draft.hello.features-none", "draft.hello.features-map", "draft.hello.features-repeated"},
+		"draft.hello.features-none", "draft.hello.features-map", "draft.hello.features-repeated"}, House: true,
 		newRewriter: editCapabilities(func(c map[string]json.RawMessage) {
 			c["features"] = encode([]string{"ack", "list_jobs", "subscribe", "progress", "agent_versions", "result_chunk"})
 		})},
-	{Defect: "the server reads the first four features of session.hello only", Checks: []string{"draft.hello.features", "draft.hello.features-order"},
+	{Defect: "the server reads the first four features of session.hello only", Checks: []string{"draft.hello.features", "draft.hello.features-order"}, House: true,
 		newRewriter: editSent(script.SessionHello, func(f frame) frame {
 			return f.editObject("capabilities", func(c map[string]json.RawMessage) {
 				var names []json.RawMessage
@@ -33,9 +33,9 @@ var draftWelcomeFaults = []Fault{
 				}
 			})
 		})},
-	{Defect: "a feature that the server does not have is negotiated", Checks: []string{"draft.hello.features-unknown"},
+	{Defect: "a feature that the server does not have is negotiated", Checks: []string{"draft.hello.features-unknown"}, House: true,
 		newRewriter: editFeatures(func(names []string) []string { return append(names, "x-nobody.teleport") })},
-	{Defect: "a negotiated feature is listed twice", Checks: []string{"draft.hello.features-repeated"},
+	{Defect: "a negotiated feature is listed twice", Checks: []string{"draft.hello.features-repeated"}, House: true,
 		newRewriter: editFeatures(func(names []string) []string { return append(names, names...) })},
 	{Defect: "session.welcome has no interval", Checks: []string{"draft.hello.interval"},
 		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("heartbeat_interval_sec", nil) })},
@@ -51,15 +51,15 @@ var draftWelcomeFaults = []Fault{
 
 // draftRefusalFaults are defects of the reading of session.hello.
 var draftRefusalFaults = []Fault{
-	{Defect: "a hello without a name of its client is refused", Checks: []string{"draft.hello.optional"},
+	{Defect: "a hello without a name of its client is refused", Checks: []string{"draft.hello.optional"}, House: true,
 		newRewriter: refuseHello(func(f frame) bool { return f.objectMember("client") == nil })},
 	{Defect: "a hello with an unknown member is refused", Checks: []string{"draft.hello.unknown-members"},
 		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.text, []byte("something_new")) })},
-	{Defect: "a hello without features is refused", Checks: []string{"draft.hello.features-none"},
+	{Defect: "a hello without features is refused", Checks: []string{"draft.hello.features-none"}, House: true,
 		newRewriter: refuseHello(func(f frame) bool { return !bytes.Contains(f.text, []byte(`"features":["`)) })},
-	{Defect: "a session has the id of its hello", Checks: []string{"draft.hello.session-id-ignored"},
+	{Defect: "a session has the id of its hello", Checks: []string{"draft.hello.session-id-ignored"}, House: true,
 		newRewriter: takeSessionID},
-	{Defect: "the version of session.hello is not read", Checks: []string{"draft.hello.version-other"},
+	{Defect: "the version of session.hello is not read", Checks: []string{"draft.hello.version-other"}, House: true,
 		newRewriter: editSent(script.SessionHello, func(f frame) frame { return f.with("arcp", arcp.Version) })},
 	{Defect: "a client without valid credentials is welcomed", Checks: []string{"draft.hello.token-missing", "draft.hello.token-wrong",
 		"draft.hello.anonymous", "draft.hello.scheme-other"},
@@ -68,12 +68,12 @@ var draftRefusalFaults = []Fault{
 				"resume_window_sec":1,"runtime":{"name":"a","version":"1"},"capabilities":{"encodings":["json"],"features":[]}}`))
 		})},
 	{Defect: "invalid credentials are refused with PERMISSION_DENIED", Checks: []string{"draft.hello.token-missing", "draft.hello.token-wrong",
-		"draft.hello.anonymous", "draft.hello.scheme-other"},
+		"draft.hello.anonymous", "draft.hello.scheme-other"}, House: true,
 		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodePermissionDenied) })},
 	{Defect: "the refusal of a hello is retryable", Checks: []string{"draft.hello.refused-retryable", "draft.hello.version-other"},
 		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("retryable", true) })},
 	{Defect: "a refused hello ends the sessions of the others", Checks: []string{"draft.hello.refused-alone"}, newShared: endWithRefusal},
-	{Defect: "a second hello is welcomed", Checks: []string{"draft.hello.twice"}, newRewriter: welcomeAgain},
+	{Defect: "a second hello is welcomed", Checks: []string{"draft.hello.twice"}, House: true, newRewriter: welcomeAgain},
 }
 
 // editCapabilities returns rewriters that edit the capabilities in session.welcome.
@@ -172,9 +172,9 @@ var draftCloseFaults = []Fault{
 	{Defect: "a session ends with an event_seq", Checks: []string{"draft.close.close", "draft.close.bye"},
 		newRewriter: editReceived(arcp.SessionClosed, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "the end of a session ends the connection with code 1011", Checks: []string{"draft.close.close", "draft.close.bye",
-		"draft.close.reason-optional", "draft.close.answers-first"},
+		"draft.close.reason-optional", "draft.close.answers-first"}, House: true,
 		newRewriter: closeWith(transport.CloseInternal)},
-	{Defect: "the end of a session without a reason is refused", Checks: []string{"draft.close.reason-optional"},
+	{Defect: "the end of a session without a reason is refused", Checks: []string{"draft.close.reason-optional"}, House: true,
 		newRewriter: refuseEnd},
 	{Defect: "an event follows session.closed", Checks: []string{"draft.close.last"},
 		newRewriter: func() rewriter {
@@ -189,7 +189,7 @@ var draftCloseFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
-	{Defect: "session.closed overtakes earlier answers", Checks: []string{"draft.close.answers-first"},
+	{Defect: "session.closed overtakes earlier answers", Checks: []string{"draft.close.answers-first"}, House: true,
 		newRewriter: swap(isType(arcp.SessionPong), isType(arcp.SessionClosed), false)},
 	{Defect: "the end of a session cancels its jobs", Checks: []string{"draft.close.jobs-go-on", "draft.close.resumable", "draft.close.transport"},
 		newShared: func() func() rewriter {
@@ -250,22 +250,22 @@ var draftPingFaults = []Fault{
 	{Defect: "session.ping has two pongs", Checks: []string{"draft.ping.once", "draft.ping.order"},
 		newRewriter: duplicateWhere(isType(arcp.SessionPong), frame.withNewID)},
 	{Defect: "session.ping is answered after the end of the job", Checks: []string{"draft.ping.busy"}, newRewriter: pongAfterResult},
-	{Defect: "a ping without sent_at is refused", Checks: []string{"draft.ping.sent-at"},
+	{Defect: "a ping without sent_at is refused", Checks: []string{"draft.ping.sent-at"}, House: true,
 		newRewriter: answerSent(func(f frame) bool { return f.Type == arcp.SessionPing && f.stringMember("sent_at") == "" }, arcp.SessionPong, true)},
-	{Defect: "session.ping is refused without the feature heartbeat", Checks: []string{"draft.ping.unnegotiated"},
+	{Defect: "session.ping is refused without the feature heartbeat", Checks: []string{"draft.ping.unnegotiated"}, House: true,
 		newRewriter: answerSent(isType(arcp.SessionPing), arcp.SessionPong, true)},
-	{Defect: "an invalid ping has a pong", Checks: []string{"draft.ping.payloads"},
+	{Defect: "an invalid ping has a pong", Checks: []string{"draft.ping.payloads"}, House: true,
 		newRewriter: editSent(arcp.SessionPing, func(f frame) frame {
 			if f.stringMember("nonce") == "" {
 				f = f.withPayload("nonce", "none")
 			}
 			return f
 		})},
-	{Defect: "a pong without a ping fails with INTERNAL_ERROR", Checks: []string{"draft.ping.pong-unasked"},
+	{Defect: "a pong without a ping fails with INTERNAL_ERROR", Checks: []string{"draft.ping.pong-unasked"}, House: true,
 		newRewriter: answerSent(isType(arcp.SessionPong), arcp.SessionPong, false)},
 	{Defect: "every session.ping of the server has the same nonce", Checks: []string{"draft.ping.server"},
 		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.withPayload("nonce", "n") })},
-	{Defect: "session.pong is no sign of life", Checks: []string{"draft.ping.answers"}, newRewriter: dropSent(arcp.SessionPong)},
+	{Defect: "session.pong is no sign of life", Checks: []string{"draft.ping.answers"}, House: true, newRewriter: dropSent(arcp.SessionPong)},
 	{Defect: "a session without the feature heartbeat is pinged", Checks: []string{"draft.ping.server-unnegotiated"},
 		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.JobAccepted {
@@ -325,17 +325,17 @@ var draftAckFaults = []Fault{
 	{Defect: "session.ack is answered with session.error", Checks: []string{"draft.ack.silent", "draft.ack.backwards", "draft.ack.beyond", "draft.ack.unnegotiated",
 		"draft.ack.payloads"},
 		newRewriter: answerSent(isType(arcp.SessionAck), arcp.SessionPong, false)},
-	{Defect: "a smaller acknowledgement frees later events", Checks: []string{"draft.ack.backwards", "draft.ack.beyond"},
+	{Defect: "a smaller acknowledgement frees later events", Checks: []string{"draft.ack.backwards", "draft.ack.beyond"}, House: true,
 		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.Payload, []byte("last_event_seq")) })},
 	{Defect: "events that were not acknowledged are freed", Checks: []string{"draft.ack.unacknowledged", "draft.ack.backwards", "draft.ack.beyond"},
 		newRewriter: dropFirstReplayed},
 	{Defect: "the resume of events that are not kept is refused with INVALID_REQUEST", Checks: []string{"draft.ack.advisory"},
 		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeInvalidRequest) })},
-	{Defect: "the window is twice as large as configured", Checks: []string{"draft.ack.window"},
+	{Defect: "the window is twice as large as configured", Checks: []string{"draft.ack.window"}, House: true,
 		newRewriter: editSent(arcp.SessionAck, func(f frame) frame {
 			return f.withPayload("last_processed_seq", 2*f.numberMember("last_processed_seq"))
 		})},
-	{Defect: "a session without the feature ack has a window", Checks: []string{"draft.ack.window-free"},
+	{Defect: "a session without the feature ack has a window", Checks: []string{"draft.ack.window-free"}, House: true,
 		newRewriter: dropWhere(func(f frame) bool { return f.EventSeq == 1000 })},
 }
 
@@ -343,17 +343,17 @@ var draftAckFaults = []Fault{
 var draftEnvelopeFaults = []Fault{
 	{Defect: "a message with an unknown member fails", Checks: []string{"draft.envelope.unknown-members"},
 		newRewriter: answerSent(contains("x_new"), arcp.SessionPong, true)},
-	{Defect: "a message of an unknown type fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.unknown-types"},
+	{Defect: "a message of an unknown type fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.unknown-types"}, House: true,
 		newRewriter: answerSent(isType("session.teleport"), arcp.SessionPong, false)},
-	{Defect: "a message of a vendor is answered", Checks: []string{"draft.envelope.vendor-types"},
+	{Defect: "a message of a vendor is answered", Checks: []string{"draft.envelope.vendor-types"}, House: true,
 		newRewriter: answerSent(isType("x-vendor.nobody.hello"), arcp.SessionPong, false)},
-	{Defect: "a message that only the server sends fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.server-types"},
+	{Defect: "a message that only the server sends fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.server-types"}, House: true,
 		newRewriter: answerSent(isType(script.SessionWelcome), arcp.SessionPong, false)},
-	{Defect: "an incomplete envelope fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.incomplete"},
+	{Defect: "an incomplete envelope fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.incomplete"}, House: true,
 		newRewriter: answerSent(isType(""), arcp.SessionPong, false)},
-	{Defect: "session.jobs names another request", Checks: []string{"draft.envelope.ids"},
+	{Defect: "session.jobs names another request", Checks: []string{"draft.envelope.ids"}, House: true,
 		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.withPayload("request_id", "msg_1").withPayload("reply_to", "msg_1") })},
-	{Defect: "a message with another session_id fails", Checks: []string{"draft.envelope.session-ignored"},
+	{Defect: "a message with another session_id fails", Checks: []string{"draft.envelope.session-ignored"}, House: true,
 		newRewriter: answerSent(contains("sess_00000000000000000000000000"), arcp.SessionJobs, true)},
 	{Defect: "session.pong names another session", Checks: []string{"draft.envelope.session-named"},
 		newRewriter: editReceived(arcp.SessionPong, func(f frame) frame { return f.with("session_id", "sess_00000000000000000000000000") })},
@@ -361,10 +361,10 @@ var draftEnvelopeFaults = []Fault{
 		newRewriter: editEvents(func(f frame) frame { return f.with("id", "msg_00000000000000000000000000") })},
 	{Defect: "job.result has another trace_id than its submit", Checks: []string{"draft.envelope.trace", "draft.envelope.trace-absent"},
 		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
-	{Defect: "an invalid trace_id is repeated", Checks: []string{"draft.envelope.trace-invalid"}, newRewriter: repeatTrace},
-	{Defect: "events are numbered after the event_seq of a message of the client", Checks: []string{"draft.envelope.client-event-seq"},
+	{Defect: "an invalid trace_id is repeated", Checks: []string{"draft.envelope.trace-invalid"}, House: true, newRewriter: repeatTrace},
+	{Defect: "events are numbered after the event_seq of a message of the client", Checks: []string{"draft.envelope.client-event-seq"}, House: true,
 		newRewriter: countFromClient},
-	{Defect: "a message that comes twice is performed twice in the draft dialect", Checks: []string{"draft.envelope.duplicate-id"},
+	{Defect: "a message that comes twice is performed twice in the draft dialect", Checks: []string{"draft.envelope.duplicate-id"}, House: true,
 		newRewriter: performTwice},
 	{Defect: "white space in a frame is an error", Checks: []string{"draft.envelope.white-space"},
 		newRewriter: answerSent(contains("\t"), arcp.SessionPong, true)},
@@ -425,12 +425,12 @@ func performTwice() rewriter {
 
 // draftSecretFaults are defects that reveal tokens.
 var draftSecretFaults = []Fault{
-	{Defect: "session.jobs has the token of the client", Checks: []string{"draft.secrets.token"},
+	{Defect: "session.jobs has the token of the client", Checks: []string{"draft.secrets.token"}, House: true,
 		newRewriter: repeatSent(script.SessionHello, arcp.SessionJobs, "debug")},
 	{Defect: "the refusal of a hello repeats the hello", Checks: []string{"draft.secrets.token-refused", "draft.secrets.token-misplaced",
-		"draft.secrets.token-broken", "draft.secrets.token-other-scheme"},
+		"draft.secrets.token-broken", "draft.secrets.token-other-scheme"}, House: true,
 		newRewriter: repeatSent("", script.SessionError, "message")},
-	{Defect: "session.jobs has the resume token of the session", Checks: []string{"draft.secrets.resume-token"},
+	{Defect: "session.jobs has the resume token of the session", Checks: []string{"draft.secrets.resume-token"}, House: true,
 		newRewriter: func() rewriter {
 			var token string
 			return rewriter{in: func(f frame) []frame {
@@ -473,7 +473,7 @@ var draftNumberFaults = []Fault{
 		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
 	{Defect: "the events of each job are numbered from 1", Checks: []string{"draft.numbering.session", "draft.numbering.parallel", "draft.numbering.reconnect"},
 		newRewriter: restartNumbers},
-	{Defect: "a session ends after 10,000 frames", Checks: []string{"draft.numbering.many"}, newRewriter: endAfter(10000)},
+	{Defect: "a session ends after 10,000 frames", Checks: []string{"draft.numbering.many"}, House: true, newRewriter: endAfter(10000)},
 	{Defect: "job.accepted has a number", Checks: []string{"draft.numbering.types"},
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "job.cancelled has a number", Checks: []string{"draft.numbering.types"},

@@ -11,13 +11,13 @@ import (
 
 // draftSubmitFaults are defects of job.submit and its answer.
 var draftSubmitFaults = []Fault{
-	{Defect: "job.accepted does not name its submit", Checks: []string{"draft.submit.accepted"},
+	{Defect: "job.accepted does not name its submit", Checks: []string{"draft.submit.accepted"}, House: true,
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("request_id", nil).withPayload("reply_to", nil) })},
 	{Defect: "job.accepted follows the first event of its job", Checks: []string{"draft.submit.accepted-first"},
 		newRewriter: swap(isType(arcp.JobAccepted), isType(script.JobEvent), false)},
-	{Defect: "two submits are accepted in reverse order", Checks: []string{"draft.submit.order"},
+	{Defect: "two submits are accepted in reverse order", Checks: []string{"draft.submit.order"}, House: true,
 		newRewriter: swap(isType(arcp.JobAccepted), isType(arcp.JobAccepted), false)},
-	{Defect: "a refusal follows the acceptance of a later submit", Checks: []string{"draft.submit.order-refusal"},
+	{Defect: "a refusal follows the acceptance of a later submit", Checks: []string{"draft.submit.order-refusal"}, House: true,
 		newRewriter: swap(isType(script.JobError), isType(arcp.JobAccepted), false)},
 	{Defect: "the version in the name of an agent is ignored", Checks: []string{"draft.submit.version", "draft.submit.version-unknown"},
 		newRewriter: editAgent(func(agent string) string { name, _, _ := strings.Cut(agent, "@"); return name })},
@@ -29,7 +29,7 @@ var draftSubmitFaults = []Fault{
 		newRewriter: replaceDraftCode("AGENT_NOT_AVAILABLE", "INVALID_REQUEST")},
 	{Defect: "an unknown version is refused as an unknown agent", Checks: []string{"draft.submit.version-unknown"},
 		newRewriter: replaceDraftCode("AGENT_VERSION_NOT_AVAILABLE", "AGENT_NOT_AVAILABLE")},
-	{Defect: "the default agent does the work of a submit that names none", Checks: []string{"draft.submit.agent-malformed"},
+	{Defect: "the default agent does the work of a submit that names none", Checks: []string{"draft.submit.agent-malformed"}, House: true,
 		newRewriter: editSent(script.JobSubmit, func(f frame) frame {
 			if f.stringMember("agent") == "" {
 				f = f.withPayload("agent", "demo.echo")
@@ -43,22 +43,22 @@ var draftSubmitFaults = []Fault{
 			}
 			return f
 		})},
-	{Defect: "numbers in an input are rounded to floating point", Checks: []string{"draft.submit.input-exact"},
+	{Defect: "numbers in an input are rounded to floating point", Checks: []string{"draft.submit.input-exact"}, House: true,
 		newRewriter: editSent(script.JobSubmit, frame.roundNumbers)},
-	{Defect: "an agent without an input gets an empty list", Checks: []string{"draft.submit.input-absent"},
+	{Defect: "an agent without an input gets an empty list", Checks: []string{"draft.submit.input-absent"}, House: true,
 		newRewriter: editSent(script.JobSubmit, func(f frame) frame {
 			if !f.has("input") {
 				f = f.withPayload("input", []int{})
 			}
 			return f
 		})},
-	{Defect: "an input that the agent does not take is replaced by a valid one", Checks: []string{"draft.submit.input-invalid"},
+	{Defect: "an input that the agent does not take is replaced by a valid one", Checks: []string{"draft.submit.input-invalid"}, House: true,
 		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.withPayload("input", map[string]int{"ms": 1}) })},
 	{Defect: "a submit with unknown members is refused", Checks: []string{"draft.submit.unknown-members"},
 		newRewriter: refuseSubmits("INVALID_REQUEST", func(f frame) bool { return bytes.Contains(f.text, []byte("x-vendor.acme.more")) })},
-	{Defect: "an option that is null is refused", Checks: []string{"draft.submit.nulls"},
+	{Defect: "an option that is null is refused", Checks: []string{"draft.submit.nulls"}, House: true,
 		newRewriter: refuseSubmits("INVALID_REQUEST", func(f frame) bool { return bytes.Contains(f.Payload, []byte(":null")) })},
-	{Defect: "a submit that names a parent is accepted as its child", Checks: []string{"draft.submit.parent"},
+	{Defect: "a submit that names a parent is accepted as its child", Checks: []string{"draft.submit.parent"}, House: true,
 		newRewriter: func() rewriter {
 			var parent string
 			return rewriter{
@@ -80,9 +80,9 @@ var draftSubmitFaults = []Fault{
 		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
 	{Defect: "the events of a job have another trace_id than its acceptance", Checks: []string{"draft.submit.trace", "draft.submit.trace-made"},
 		newRewriter: editEvents(func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
-	{Defect: "all jobs have one trace_id", Checks: []string{"draft.submit.trace-made"},
+	{Defect: "all jobs have one trace_id", Checks: []string{"draft.submit.trace-made", "draft.submit.trace"},
 		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
-	{Defect: "a malformed trace_id is sent back", Checks: []string{"draft.submit.trace-malformed"}, newRewriter: repeatTrace},
+	{Defect: "a malformed trace_id is sent back", Checks: []string{"draft.submit.trace-malformed"}, House: true, newRewriter: repeatTrace},
 }
 
 // has reports whether the payload has the member name.

@@ -42,9 +42,9 @@ var eventFaults = []Fault{
 		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
 	{Defect: "event_seq starts again at 1 for each job", Checks: []string{"jobs.numbers", "control.unnumbered"},
 		newRewriter: restartNumbers},
-	{Defect: "event_seq is a string", Checks: []string{"jobs.life"},
+	{Defect: "event_seq is a string", Checks: []string{"jobs.life", "jobs.numbers"},
 		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", "1") })},
-	{Defect: "event_seq is written 1.0", Checks: []string{"jobs.life"},
+	{Defect: "event_seq is written 1.0", Checks: []string{"jobs.life", "jobs.numbers"},
 		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", json.RawMessage("1.0")) })},
 	{Defect: "job.started has no event_seq", Checks: []string{"jobs.life", "jobs.numbers"},
 		newRewriter: editReceived(arcp.JobStarted, func(f frame) frame { return f.with("event_seq", nil) })},
@@ -56,7 +56,7 @@ var eventFaults = []Fault{
 		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame {
 			return parse(bytes.Replace(f.text, []byte(`"world"`), []byte(`"wOrld"`), 1))
 		})},
-	{Defect: "numbers in a result are rounded to floating point", Checks: []string{"jobs.echo-bytes"},
+	{Defect: "numbers in a result are rounded to floating point", Checks: []string{"jobs.echo-bytes"}, House: true,
 		newRewriter: editReceived(arcp.JobCompleted, frame.roundNumbers)},
 	{Defect: "the final event of a job is sent twice", Checks: []string{"jobs.life", "cancel.running"},
 		newRewriter: rewriteReceived(func(f frame) []frame {
@@ -67,7 +67,7 @@ var eventFaults = []Fault{
 		})},
 	{Defect: "the final event of a job is never sent", Checks: []string{"jobs.life"}, Silent: true,
 		newRewriter: dropWhere(func(f frame) bool { return f.event() && f.Type.Terminal() })},
-	{Defect: "a log event follows the final event of its job", Checks: []string{"jobs.life"},
+	{Defect: "a log event follows the final event of its job", Checks: []string{"jobs.life"}, House: true,
 		newRewriter: rewriteReceived(func(f frame) []frame {
 			if !f.event() || !f.Type.Terminal() {
 				return []frame{f}
@@ -77,11 +77,11 @@ var eventFaults = []Fault{
 		})},
 	{Defect: "job.completed has another trace_id than the earlier events of its job", Checks: []string{"jobs.life", "jobs.trace-kept"},
 		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame { return f.with("trace_id", "another") })},
-	{Defect: "events omit the causation_id of the submit", Checks: []string{"jobs.causation"},
+	{Defect: "events omit the causation_id of the submit", Checks: []string{"jobs.causation"}, House: true,
 		newRewriter: editEvents(func(f frame) frame { return f.with("causation_id", nil) })},
 	{Defect: "events have another trace_id than the submit", Checks: []string{"jobs.trace-kept"},
 		newRewriter: editEvents(func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
-	{Defect: "job.accepted names the tool without its version", Checks: []string{"jobs.accepted-payload", "jobs.version-pinned"},
+	{Defect: "job.accepted names the tool without its version", Checks: []string{"jobs.accepted-payload", "jobs.version-pinned"}, House: true,
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("agent", "demo.echo") })},
 	{Defect: "a cancelled job ends with job.completed", Checks: []string{"cancel.running", "cancel.at-once"},
 		newRewriter: editReceived(arcp.JobCancelled, func(f frame) frame {
@@ -124,27 +124,27 @@ func revealPrincipal() rewriter {
 
 // answerFaults are defects of answers.
 var answerFaults = []Fault{
-	{Defect: "pong has another nonce than its ping", Checks: []string{"control.ping", "handshake.accepted"},
+	{Defect: "pong has another nonce than its ping", Checks: []string{"control.ping", "handshake.accepted"}, House: true,
 		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.withPayload("nonce", "mine") })},
-	{Defect: "a ping is answered twice", Checks: []string{"control.ping", "control.order"},
+	{Defect: "a ping is answered twice", Checks: []string{"control.ping", "control.order", "control.unnumbered"},
 		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.Pong {
 				return []frame{f}
 			}
 			return []frame{f, f.withNewID()}
 		})},
-	{Defect: "two pings are answered in reverse order", Checks: []string{"control.order"},
+	{Defect: "two pings are answered in reverse order", Checks: []string{"control.order"}, House: true,
 		newRewriter: swap(isType(arcp.Pong), isType(arcp.Pong), false)},
-	{Defect: "session.open without a token is refused instead of challenged", Checks: []string{"auth.challenge"},
+	{Defect: "session.open without a token is refused instead of challenged", Checks: []string{"auth.challenge"}, House: true,
 		newRewriter: editReceived(arcp.SessionChallenge, func(f frame) frame {
 			return f.with("type", arcp.SessionUnauthenticated).with("payload", arcp.Errorf(arcp.CodeUnauthenticated, "a token is required"))
 		})},
-	{Defect: "every challenge to a token holder is the same", Checks: []string{"auth.challenge-wrong"},
+	{Defect: "every challenge to a token holder is the same", Checks: []string{"auth.challenge-wrong"}, House: true,
 		newRewriter: editReceived(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "constant") })},
-	{Defect: "the answer to one challenge opens a second session", Checks: []string{"auth.challenge-replayed"},
+	{Defect: "the answer to one challenge opens a second session", Checks: []string{"auth.challenge-replayed"}, House: true,
 		newShared: acceptFirstAnswer},
-	{Defect: "a second answer to a challenge is accepted", Checks: []string{"auth.challenge-replayed"}, newRewriter: acceptSecondAnswer},
-	{Defect: "the refusal of a wrong answer reveals whether the principal exists", Checks: []string{"auth.challenge-wrong"},
+	{Defect: "a second answer to a challenge is accepted", Checks: []string{"auth.challenge-replayed"}, House: true, newRewriter: acceptSecondAnswer},
+	{Defect: "the refusal of a wrong answer reveals whether the principal exists", Checks: []string{"auth.challenge-wrong"}, House: true,
 		newRewriter: revealPrincipal},
 	{Defect: "cancel.accepted is never sent", Checks: []string{"cancel.running", "cancel.deadline"},
 		newRewriter: dropReceived(arcp.CancelAccepted)},
@@ -166,7 +166,7 @@ var answerFaults = []Fault{
 			}
 			return []frame{f}
 		})},
-	{Defect: "a result larger than 512 KiB is replaced by a result_id", Checks: []string{"jobs.whole-result"},
+	{Defect: "a result larger than 512 KiB is replaced by a result_id", Checks: []string{"jobs.whole-result"}, House: true,
 		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame {
 			if len(f.Payload) > 512<<10 {
 				f = f.withPayload("value", nil).withPayload("result_id", "res_1")
@@ -186,11 +186,11 @@ var answerFaults = []Fault{
 			}
 			return f
 		})},
-	{Defect: "a result that no frame has is left out", Checks: []string{"results.reference"},
+	{Defect: "a result that no frame has is left out", Checks: []string{"results.reference"}, House: true,
 		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame { return f.withPayload("result_ref", nil) })},
-	{Defect: "the reference to a result has the size of its description", Checks: []string{"results.reference"},
+	{Defect: "the reference to a result has the size of its description", Checks: []string{"results.reference"}, House: true,
 		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame { return f.replace(`"size":9000000`, `"size":300`) })},
-	{Defect: "a refusal has the specific code in place of the code on the wire", Checks: []string{"jobs.name-unknown"},
+	{Defect: "a refusal has the specific code in place of the code on the wire", Checks: []string{"jobs.name-unknown"}, House: true,
 		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", f.code()) })},
 	{Defect: "the code of every refusal is INTERNAL", Checks: []string{"jobs.name-unknown", "extensions.unknown-core"},
 		newRewriter: rewriteReceived(func(f frame) []frame {
@@ -203,7 +203,7 @@ var answerFaults = []Fault{
 		newRewriter: dropReceived(arcp.Nack)},
 	{Defect: "a message received twice is performed twice", Checks: []string{"envelope.duplicate-id", "envelope.duplicate-submit"},
 		newRewriter: performCopies},
-	{Defect: "a message received before session.accepted is never answered", Checks: []string{"handshake.early-refused"},
+	{Defect: "a message received before session.accepted is never answered", Checks: []string{"handshake.early-refused"}, House: true,
 		newRewriter: dropWhere(func(f frame) bool {
 			return f.Type == arcp.Nack && bytes.Contains(f.Payload, []byte("before session.accepted"))
 		})},
@@ -291,11 +291,11 @@ func refuseExperimental() rewriter {
 
 // formFaults are defects of the form of frames, which a strict decoder refuses.
 var formFaults = []Fault{
-	{Defect: "an absent envelope member is null", Checks: []string{"control.ping", "handshake.accepted"},
+	{Defect: "an absent envelope member is null", Checks: []string{"control.ping", "handshake.accepted"}, House: true,
 		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("trace_id", null) })},
-	{Defect: "an absent payload member is null", Checks: []string{"jobs.life"},
+	{Defect: "an absent payload member is null", Checks: []string{"jobs.life"}, House: true,
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("lease", null) })},
-	{Defect: "an absent capability is null", Checks: []string{"handshake.accepted"},
+	{Defect: "an absent capability is null", Checks: []string{"handshake.accepted"}, House: true,
 		newRewriter: editReceived(arcp.SessionAccepted, func(f frame) frame {
 			return f.withPayload("capabilities", json.RawMessage(`{"extensions":null}`))
 		})},
@@ -305,21 +305,21 @@ var formFaults = []Fault{
 		newRewriter: editReceived(arcp.SessionAccepted, func(f frame) frame { return f.withPayload("capabilities", nil) })},
 	{Defect: "job.progress has percent and no current", Checks: []string{"jobs.progress"},
 		newRewriter: editReceived(arcp.JobProgress, func(f frame) frame { return f.withPayload("current", nil).withPayload("percent", 50) })},
-	{Defect: "job.failed has no retryable", Checks: []string{"jobs.name-unknown"},
+	{Defect: "job.failed has no retryable", Checks: []string{"jobs.name-unknown"}, House: true,
 		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", nil) })},
 	{Defect: "the level of a log event is in upper case", Checks: []string{"jobs.log"},
 		newRewriter: editReceived(arcp.Log, func(f frame) frame { return f.withPayload("level", "INFO") })},
-	{Defect: "message ids have no prefix", Checks: []string{"control.ping"},
+	{Defect: "message ids have no prefix", Checks: []string{"control.ping"}, House: true,
 		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("id", strings.TrimPrefix(string(f.ID), arcp.MessagePrefix)) })},
 	{Defect: "every pong has the same id", Checks: []string{"control.ping", "control.order"},
 		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("id", "msg_same").with("correlation_id", f.CorrelationID) })},
-	{Defect: "the version in each frame is 1.7", Checks: []string{"handshake.version-echo", "handshake.accepted"},
+	{Defect: "the version in each frame is 1.7", Checks: []string{"handshake.version-echo", "handshake.accepted"}, House: true,
 		newRewriter: rewriteReceived(func(f frame) []frame { return []frame{f.with("arcp", "1.7")} })},
 	{Defect: "the timestamp is a number", Checks: []string{"control.ping"},
 		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("timestamp", 1767323045) })},
-	{Defect: "the timestamp has an offset other than Z", Checks: []string{"control.ping"},
+	{Defect: "the timestamp has an offset other than Z", Checks: []string{"control.ping"}, House: true,
 		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("timestamp", "2026-01-02T03:04:05+02:00") })},
-	{Defect: "an envelope has the same member twice", Checks: []string{"control.ping"},
+	{Defect: "an envelope has the same member twice", Checks: []string{"control.ping"}, House: true,
 		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return parse(bytes.Replace(f.text, []byte(`{`), []byte(`{"arcp":"1.1",`), 1)) })},
 	{Defect: "the last byte of a frame is missing", Checks: []string{"control.ping"},
 		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return parse(f.text[:len(f.text)-1]) })},
@@ -338,7 +338,7 @@ var formFaults = []Fault{
 		})},
 	{Defect: "an ack is sent without a message to acknowledge", Checks: []string{"control.ping", "handshake.accepted"},
 		newRewriter: insertBeforePong(func(f frame) frame { return f.with("type", arcp.Ack).with("payload", struct{}{}) })},
-	{Defect: "session.accepted contains the token of the client", Checks: []string{"handshake.accepted"},
+	{Defect: "session.accepted contains the token of the client", Checks: []string{"handshake.accepted"}, House: true,
 		newRewriter: repeatToken},
 }
 
@@ -363,15 +363,15 @@ func repeatToken() rewriter {
 
 // connectionFaults are defects at the end of a connection.
 var connectionFaults = []Fault{
-	{Defect: "session.close ends the connection with code 1011", Checks: []string{"close.answer"},
+	{Defect: "session.close ends the connection with code 1011", Checks: []string{"close.answer"}, House: true,
 		newRewriter: closeWith(transport.CloseInternal)},
-	{Defect: "a frame follows session.closed", Checks: []string{"close.answer"},
+	{Defect: "a frame follows session.closed", Checks: []string{"close.answer"}, House: true,
 		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.SessionClosed {
 				return []frame{f}
 			}
 			return []frame{f, f.withNewID().with("type", arcp.Ack).with("payload", struct{}{})}
 		})},
-	{Defect: "session.closed is never sent", Checks: []string{"close.answer"},
+	{Defect: "session.closed is never sent", Checks: []string{"close.answer"}, House: true,
 		newRewriter: dropReceived(arcp.SessionClosed)},
 }

@@ -37,9 +37,9 @@ var feedFaults = []Fault{
 		newRewriter: rewriteForwarded(5, func(f frame) []frame { return []frame{f, f.withNewID()} })},
 	{Defect: "the events with event_seq 5 and 6 are forwarded in reverse order", Checks: []string{"feeds.whole", "feeds.since-live"},
 		newRewriter: swap(forwardsEvent(5), forwardsEvent(6), false)},
-	{Defect: "the answer to session.open is forwarded", Checks: []string{"feeds.no-control"}, newShared: forwardHandshake},
+	{Defect: "the answer to session.open is forwarded", Checks: []string{"feeds.no-control"}, House: true, newShared: forwardHandshake},
 	{Defect: "an event of another principal is forwarded", Checks: []string{"feeds.other-principal"}, newShared: forwardForeign},
-	{Defect: "a subscription to a job of the own session replaces the session's own events", Checks: []string{"feeds.own-session"}, Silent: true,
+	{Defect: "a subscription to a job of the own session replaces the session's own events", Checks: []string{"feeds.own-session"}, House: true, Silent: true,
 		newRewriter: dropOwnEvents},
 	{Defect: "all events are forwarded to the first subscription", Checks: []string{"feeds.two"}, newRewriter: moveToFirst},
 	{Defect: "the end of the backfill is never reported", Checks: []string{"feeds.since", "feeds.since-last"}, Silent: true,
@@ -60,9 +60,9 @@ var feedFaults = []Fault{
 	{Defect: "a subscription includes the event that since names", Checks: []string{"feeds.since"}, newShared: positionOneBefore},
 	{Defect: "since in subscribe is ignored", Checks: []string{"feeds.since"}, Silent: true,
 		newRewriter: editSent(arcp.Subscribe, func(f frame) frame { return f.withPayload("since", nil) })},
-	{Defect: "since in subscribe may name an unknown message", Checks: []string{"feeds.since-unknown"}, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
+	{Defect: "since in subscribe may name an unknown message", Checks: []string{"feeds.since-unknown"}, House: true, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
 	{Defect: "a filter may name a session of another principal", Checks: []string{"feeds.foreign-session"}, newRewriter: acceptSubscribe(arcp.CodePermissionDenied)},
-	{Defect: "a malformed filter is accepted", Checks: []string{"feeds.filter-malformed"}, newRewriter: acceptSubscribe(arcp.CodeInvalidRequest)},
+	{Defect: "a malformed filter is accepted", Checks: []string{"feeds.filter-malformed"}, House: true, newRewriter: acceptSubscribe(arcp.CodeInvalidRequest)},
 	{Defect: "unsubscribe is ignored", Checks: []string{"feeds.unsubscribe"},
 		newRewriter: func() rewriter {
 			return rewriter{out: func(f frame) []frame {
@@ -73,7 +73,7 @@ var feedFaults = []Fault{
 			}}
 		}},
 	{Defect: "unsubscribe is answered with ack", Checks: []string{"feeds.unsubscribe"}, newRewriter: answerUnsubscribe},
-	{Defect: "unsubscribe of an unknown subscription is not answered", Checks: []string{"feeds.unsubscribe-unknown", "feeds.connection"}, Silent: true,
+	{Defect: "unsubscribe of an unknown subscription is not answered", Checks: []string{"feeds.unsubscribe-unknown", "feeds.connection"}, House: true, Silent: true,
 		newRewriter: dropWhere(func(f frame) bool { return f.Type == arcp.Nack && f.code() == arcp.CodeNotFound })},
 }
 
@@ -86,15 +86,15 @@ func ignoreFilterMember(member, check string) Fault {
 // feedFilterFaults are defects of the filters of subscriptions.
 var feedFilterFaults = []Fault{
 	ignoreFilterMember("job_id", "feeds.filter-job"), ignoreFilterMember("session_id", "feeds.filter-session"), ignoreFilterMember("trace_id", "feeds.filter-trace"),
-	ignoreFilterMember("types", "feeds.filter-types"), ignoreFilterMember("min_priority", "feeds.filter-priority"),
-	{Defect: "an unknown message type in a filter is ignored", Checks: []string{"feeds.filter-unknown-type"},
+	ignoreFilterMember("types", "feeds.filter-types"), ofHouse(ignoreFilterMember("min_priority", "feeds.filter-priority")),
+	{Defect: "an unknown message type in a filter is ignored", Checks: []string{"feeds.filter-unknown-type"}, House: true,
 		newRewriter: editFilter(func(filter map[string]arcp.Raw) {
 			var types []arcp.Type
 			if arcp.Unmarshal(filter["types"], &types) == nil && len(types) > 0 && arcp.Lookup(types[0]) == nil {
 				delete(filter, "types")
 			}
 		})},
-	{Defect: "an empty list of types in a filter selects no event", Checks: []string{"feeds.filter-empty"}, Silent: true,
+	{Defect: "an empty list of types in a filter selects no event", Checks: []string{"feeds.filter-empty"}, House: true, Silent: true,
 		newRewriter: editFilter(func(filter map[string]arcp.Raw) {
 			if string(filter["types"]) == "[]" {
 				filter["types"] = arcp.Raw(`["none"]`)

@@ -9,63 +9,63 @@ import (
 
 // hostFaults are defects of agents and host events.
 var hostFaults = []Fault{
-	{Defect: "any session can change an agent", Checks: []string{"host.owner", "host.reconnect"},
+	{Defect: "any session can change an agent", Checks: []string{"host.owner", "host.reconnect"}, House: true,
 		newRewriter: completeFailed(arcp.CodePermissionDenied)},
-	{Defect: "agents of another principal are visible", Checks: []string{"host.foreign", "host.unknown"},
+	{Defect: "agents of another principal are visible", Checks: []string{"host.foreign", "host.unknown"}, House: true,
 		newRewriter: replaceCode(arcp.CodeNotFound, arcp.CodePermissionDenied)},
-	{Defect: "a new agent has the status running", Checks: []string{"host.register", "host.again"},
+	{Defect: "a new agent has the status running", Checks: []string{"host.register", "host.again"}, House: true,
 		newRewriter: replaceReceived(`"status":"idle"`, `"status":"running"`)},
-	{Defect: "an agent keeps running after its session has ended", Checks: []string{"host.session-end"},
+	{Defect: "an agent keeps running after its session has ended", Checks: []string{"host.session-end"}, House: true,
 		newRewriter: replaceReceived(`"status":"stopped"`, `"status":"running"`)},
-	{Defect: "an agent without a connection keeps its status", Checks: []string{"host.disconnected"}, Silent: true,
+	{Defect: "an agent without a connection keeps its status", Checks: []string{"host.disconnected"}, House: true, Silent: true,
 		newRewriter: replaceReceived(`"status":"disconnected"`, `"status":"running"`)},
-	{Defect: "every agent registered without an id has the same id", Checks: []string{"host.new-id"},
+	{Defect: "every agent registered without an id has the same id", Checks: []string{"host.new-id"}, House: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			return f.editArguments("host.register_agent", func(args map[string]json.RawMessage) { args["id"] = json.RawMessage(`"agent-000000000000"`) })
 		})},
-	{Defect: "an unknown agent status is accepted", Checks: []string{"host.wrong"},
+	{Defect: "an unknown agent status is accepted", Checks: []string{"host.wrong"}, House: true,
 		newRewriter: replaceSent(`"status":"busy"`, `"status":"idle"`)},
-	{Defect: "current_task of an agent is ignored", Checks: []string{"host.status"}, newRewriter: withoutArgument("host.set_status", "current_task")},
-	{Defect: "the payload of an agent status is ignored", Checks: []string{"host.payload", "host.subscribe"},
+	{Defect: "current_task of an agent is ignored", Checks: []string{"host.status"}, House: true, newRewriter: withoutArgument("host.set_status", "current_task")},
+	{Defect: "the payload of an agent status is ignored", Checks: []string{"host.payload", "host.subscribe"}, House: true,
 		newRewriter: withoutArgument("host.set_status", "payload")},
-	{Defect: "the cursor of host.agents is ignored", Checks: []string{"host.pages"}, newRewriter: withoutArgument("host.agents", "cursor")},
-	{Defect: "the limit of host.events is ignored", Checks: []string{"host.events"},
+	{Defect: "the cursor of host.agents is ignored", Checks: []string{"host.pages"}, House: true, newRewriter: withoutArgument("host.agents", "cursor")},
+	{Defect: "the limit of host.events is ignored", Checks: []string{"host.events"}, House: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			return f.editArguments("host.events", func(args map[string]json.RawMessage) { args["limit"] = json.RawMessage("500") })
 		})},
-	{Defect: "host.subscribe sends no snapshot", Checks: []string{"host.subscribe"},
+	{Defect: "host.subscribe sends no snapshot", Checks: []string{"host.subscribe"}, House: true,
 		newRewriter: replaceReceived(`"host.snapshot"`, `"host.event"`)},
-	{Defect: "a host event is missing from host.subscribe", Checks: []string{"host.subscribe"},
+	{Defect: "a host event is missing from host.subscribe", Checks: []string{"host.subscribe"}, House: true,
 		newRewriter: dropEvents(func(f frame) bool {
 			return f.Type == arcp.EventEmit && bytes.Contains(f.Payload, []byte(`"payload":7}`))
 		})},
-	{Defect: "a host event is sent twice by host.subscribe", Checks: []string{"host.subscribe"},
+	{Defect: "a host event is sent twice by host.subscribe", Checks: []string{"host.subscribe"}, House: true,
 		newRewriter: func() rewriter {
 			return insertEvents(func(f frame) (frame, bool) {
 				return f.withNewID(), f.Type == arcp.EventEmit && bytes.Contains(f.Payload, []byte(`"payload":7}`))
 			})
 		}},
-	{Defect: "host.subscribe does not report approvals", Checks: []string{"host.approvals"},
+	{Defect: "host.subscribe does not report approvals", Checks: []string{"host.approvals"}, House: true,
 		newRewriter: replaceReceived(`"kind":"approval.requested"`, `"kind":"agent.registered"`)},
-	{Defect: "host events are never forwarded to subscriptions", Checks: []string{"host.feed", "host.feed-since"}, Silent: true,
+	{Defect: "host events are never forwarded to subscriptions", Checks: []string{"host.feed", "host.feed-since"}, House: true, Silent: true,
 		newRewriter: dropWhere(func(f frame) bool { return f.forwarded().isHostEvent() })},
-	{Defect: "a host event is forwarded twice", Checks: []string{"host.feed"},
+	{Defect: "a host event is forwarded twice", Checks: []string{"host.feed"}, House: true,
 		newRewriter: duplicateWhere(func(f frame) bool { return f.forwarded().isHostEvent() }, frame.withNewID)},
-	{Defect: "a host event is forwarded after the event that followed it", Checks: []string{"host.feed"},
+	{Defect: "a host event is forwarded after the event that followed it", Checks: []string{"host.feed"}, House: true,
 		newRewriter: swap(func(f frame) bool { return f.forwarded().isHostEvent() }, func(f frame) bool { return f.forwarded().Type == arcp.JobCompleted }, false)},
-	{Defect: "a host event of another principal is forwarded", Checks: []string{"host.feed"}, newShared: forwardForeignHost},
-	{Defect: "since cannot name a host event", Checks: []string{"host.feed-since"}, newShared: replaceHostSince},
-	{Defect: "a host event has another id when it is forwarded again", Checks: []string{"host.feed-since"}, newShared: changeHostIDs},
-	{Defect: "a host event has the session_id and event_seq of a session", Checks: []string{"host.feed"},
+	{Defect: "a host event of another principal is forwarded", Checks: []string{"host.feed"}, House: true, newShared: forwardForeignHost},
+	{Defect: "since cannot name a host event", Checks: []string{"host.feed-since"}, House: true, newShared: replaceHostSince},
+	{Defect: "a host event has another id when it is forwarded again", Checks: []string{"host.feed-since"}, House: true, newShared: changeHostIDs},
+	{Defect: "a host event has the session_id and event_seq of a session", Checks: []string{"host.feed"}, House: true,
 		newRewriter: editReceived(arcp.SubscribeEvent, func(f frame) frame {
 			if in := f.forwarded(); in.isHostEvent() {
 				f = f.withPayload("event", arcp.Raw(in.with("session_id", f.SessionID).with("event_seq", 1).text))
 			}
 			return f
 		})},
-	{Defect: "filters do not apply to host events", Checks: []string{"host.feed-filter"},
+	{Defect: "filters do not apply to host events", Checks: []string{"host.feed-filter"}, House: true,
 		newRewriter: editFilter(func(filter map[string]arcp.Raw) { clear(filter) })},
-	{Defect: "host.subscribe continues after its connection is lost", Checks: []string{"host.leash"},
+	{Defect: "host.subscribe continues after its connection is lost", Checks: []string{"host.leash"}, House: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			if f.stringMember("tool") == "host.subscribe" {
 				f = f.withPayload("on_disconnect", "continue")

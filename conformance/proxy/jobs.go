@@ -13,26 +13,26 @@ var flowFaults = []Fault{
 		newRewriter: editSent(arcp.SessionAck, func(f frame) frame {
 			return f.withPayload("last_processed_seq", f.numberMember("last_processed_seq")+2)
 		})},
-	{Defect: "session.ack beyond the last event releases later events in advance", Checks: []string{"flow.beyond"},
+	{Defect: "session.ack beyond the last event releases later events in advance", Checks: []string{"flow.beyond"}, House: true,
 		newShared: releaseUnsent},
-	{Defect: "session.ack with a smaller number is refused", Checks: []string{"flow.backwards"}, newRewriter: refuseSmaller},
+	{Defect: "session.ack with a smaller number is refused", Checks: []string{"flow.backwards"}, House: true, newRewriter: refuseSmaller},
 	{Defect: "session.ack is answered", Checks: []string{"flow.unacknowledged", "unimplemented.silent-types"}, newRewriter: answerAcks},
 	{Defect: "a resume from an acknowledged position skips the released events", Checks: []string{"flow.advisory"}, newRewriter: skipReleased},
-	{Defect: "session.ack opens the window two events too far", Checks: []string{"flow.window"},
+	{Defect: "session.ack opens the window two events too far", Checks: []string{"flow.window"}, House: true,
 		newRewriter: editSent(arcp.SessionAck, func(f frame) frame {
 			return f.withPayload("last_processed_seq", f.numberMember("last_processed_seq")+2)
 		})},
-	{Defect: "a full ack window also delays answers", Checks: []string{"flow.window"}, Silent: true, newRewriter: dropReceived(arcp.Pong)},
-	{Defect: "the ack window requested in session.open is ignored", Checks: []string{"flow.window-asked"},
+	{Defect: "a full ack window also delays answers", Checks: []string{"flow.window"}, House: true, Silent: true, newRewriter: dropReceived(arcp.Pong)},
+	{Defect: "the ack window requested in session.open is ignored", Checks: []string{"flow.window-asked"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame { return f.withPayload("capabilities", map[string]bool{"ack": true}) })},
-	{Defect: "the ack window requested in session.resume is ignored", Checks: []string{"flow.window-asked"},
+	{Defect: "the ack window requested in session.resume is ignored", Checks: []string{"flow.window-asked"}, House: true,
 		newRewriter: editSent(arcp.SessionResume, func(f frame) frame { return f.withPayload("ack_window", nil) })},
-	{Defect: "events are held back from a session without an ack window", Checks: []string{"flow.window-free"}, Silent: true,
+	{Defect: "events are held back from a session without an ack window", Checks: []string{"flow.window-free"}, House: true, Silent: true,
 		newRewriter: dropWhere(func(f frame) bool { return f.EventSeq > 100 })},
-	{Defect: "backpressure is never sent", Checks: []string{"flow.lag"}, newRewriter: dropReceived(arcp.Backpressure)},
-	{Defect: "backpressure is sent twice", Checks: []string{"flow.lag"},
+	{Defect: "backpressure is never sent", Checks: []string{"flow.lag"}, House: true, newRewriter: dropReceived(arcp.Backpressure)},
+	{Defect: "backpressure is sent twice", Checks: []string{"flow.lag"}, House: true,
 		newRewriter: duplicateWhere(func(f frame) bool { return f.Type == arcp.Backpressure }, frame.withNewID)},
-	{Defect: "backpressure has an event_seq", Checks: []string{"flow.lag"},
+	{Defect: "backpressure has an event_seq", Checks: []string{"flow.lag"}, House: true,
 		newRewriter: editReceived(arcp.Backpressure, func(f frame) frame { return f.with("event_seq", 1) })},
 }
 
@@ -123,21 +123,21 @@ var dedupFaults = []Fault{
 		newRewriter: rewriteReusedKey(func(f, _ frame) frame { return f.with("idempotency_key", nil) })},
 	{Defect: "an idempotency key used for another request returns the first job", Checks: []string{"dedup.key-reused"},
 		newRewriter: rewriteReusedKey(func(f, first frame) frame { return first.with("id", f.ID) })},
-	{Defect: "job.unsubscribe also stops the events for a repeated submit", Checks: []string{"dedup.unsubscribe"}, Silent: true,
+	{Defect: "job.unsubscribe also stops the events for a repeated submit", Checks: []string{"dedup.unsubscribe"}, House: true, Silent: true,
 		newRewriter: dropUnsubscribed},
-	{Defect: "a submit repeated on a later connection runs again", Checks: []string{"dedup.ended", "dedup.running", "dedup.takeover"},
+	{Defect: "a submit repeated on a later connection runs again", Checks: []string{"dedup.ended", "dedup.running", "dedup.takeover", "dedup.unanswered"},
 		newShared: rerunRepeated},
-	{Defect: "a submit repeated on a later connection is not answered", Checks: []string{"dedup.ended"}, Silent: true,
+	{Defect: "a submit repeated on a later connection is not answered", Checks: []string{"dedup.ended"}, House: true, Silent: true,
 		newShared: dropRepeated},
-	{Defect: "a submit repeated on a later connection does not receive the end of its job", Checks: []string{"dedup.ended", "dedup.takeover"}, Silent: true,
+	{Defect: "a submit repeated on a later connection does not receive the end of its job", Checks: []string{"dedup.ended", "dedup.takeover", "dedup.unanswered"}, Silent: true,
 		newRewriter: rewriteResumed(func(f frame) []frame {
 			if f.Type == arcp.JobCompleted {
 				return nil
 			}
 			return []frame{f}
 		})},
-	{Defect: "a submit repeated on one connection is answered each time", Checks: []string{"dedup.same-connection"}, newRewriter: performCopies},
-	{Defect: "a refused submit repeated on a later connection is not answered", Checks: []string{"dedup.refused"}, Silent: true,
+	{Defect: "a submit repeated on one connection is answered each time", Checks: []string{"dedup.same-connection"}, House: true, newRewriter: performCopies},
+	{Defect: "a refused submit repeated on a later connection is not answered", Checks: []string{"dedup.refused"}, House: true, Silent: true,
 		newRewriter: rewriteResumed(func(f frame) []frame {
 			if f.Type == arcp.JobFailed {
 				return nil
@@ -209,9 +209,9 @@ var livenessFaults = []Fault{
 		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "every session.ping has the same nonce", Checks: []string{"liveness.ping"},
 		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.withPayload("nonce", "same") })},
-	{Defect: "session.ping has no sent_at", Checks: []string{"liveness.ping"},
+	{Defect: "session.ping has no sent_at", Checks: []string{"liveness.ping"}, House: true,
 		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.withPayload("sent_at", nil) })},
-	{Defect: "session.ping is sent to a session without heartbeat", Checks: []string{"liveness.negotiated"},
+	{Defect: "session.ping is sent to a session without heartbeat", Checks: []string{"liveness.negotiated"}, House: true,
 		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.JobStarted {
 				return []frame{f}
@@ -225,36 +225,36 @@ var livenessFaults = []Fault{
 
 // startFaults are defects of workflow.start and agent.delegate.
 var startFaults = []Fault{
-	{Defect: "a workflow ends with job.completed", Checks: []string{"jobs.workflow"},
+	{Defect: "a workflow ends with job.completed", Checks: []string{"jobs.workflow"}, House: true,
 		newRewriter: editReceived(arcp.WorkflowComplete, func(f frame) frame { return f.with("type", arcp.JobCompleted) })},
-	{Defect: "a delegated task arrives without its context", Checks: []string{"jobs.delegation"},
+	{Defect: "a delegated task arrives without its context", Checks: []string{"jobs.delegation"}, House: true,
 		newRewriter: editSent(arcp.AgentDelegate, func(f frame) frame { return f.withPayload("context", nil) })},
 }
 
 // retryFaults are defects of attempts and their outcome.
 var retryFaults = []Fault{
-	{Defect: "retry in a submit is ignored", Checks: []string{"retry.attempts", "retry.floor"},
+	{Defect: "retry in a submit is ignored", Checks: []string{"retry.attempts", "retry.floor"}, House: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("retry", nil) })},
-	{Defect: "a failed job is retried without a request or against a final error", Checks: []string{"retry.off", "retry.final"},
+	{Defect: "a failed job is retried without a request or against a final error", Checks: []string{"retry.off", "retry.final"}, House: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			return f.withPayload("retry", arcp.Raw(`{"max_attempts":2,"initial_ms":1}`)).
 				withPayload("arguments", arcp.Raw(`{"code":"UNAVAILABLE","message":"m"}`))
 		})},
-	{Defect: "the retry event has the number of the failed attempt instead of the next one", Checks: []string{"retry.attempts"},
+	{Defect: "the retry event has the number of the failed attempt instead of the next one", Checks: []string{"retry.attempts"}, House: true,
 		newRewriter: editReceived(arcp.EventEmit, func(f frame) frame {
 			return f.withPayload("data", arcp.Raw(`{"attempt":1,"code":"UNAVAILABLE","delay_ms":10}`))
 		})},
-	{Defect: "the retry event has the wrong name", Checks: []string{"retry.attempts"},
+	{Defect: "the retry event has the wrong name", Checks: []string{"retry.attempts"}, House: true,
 		newRewriter: editReceived(arcp.EventEmit, func(f frame) frame { return f.withPayload("name", "again") })},
-	{Defect: "the job fails at its first failed attempt", Checks: []string{"retry.attempts", "retry.queued"},
+	{Defect: "the job fails at its first failed attempt", Checks: []string{"retry.attempts", "retry.queued"}, House: true,
 		newRewriter: editReceived(arcp.EventEmit, func(f frame) frame {
 			return f.with("type", arcp.JobFailed).with("payload", arcp.Errorf(arcp.CodeUnavailable, "not now"))
 		})},
-	{Defect: "a retry starts without the requested delay", Checks: []string{"retry.floor"},
+	{Defect: "a retry starts without the requested delay", Checks: []string{"retry.floor"}, House: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			return f.withPayload("arguments", arcp.Raw(`{"code":"UNAVAILABLE","message":"m"}`))
 		})},
-	{Defect: "a job between two attempts has the status running", Checks: []string{"retry.queued"},
+	{Defect: "a job between two attempts has the status running", Checks: []string{"retry.queued"}, House: true,
 		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame {
 			p, err := arcp.DecodePayload[arcp.SessionJobsPayload](&f.Envelope)
 			if err != nil {
@@ -265,14 +265,14 @@ var retryFaults = []Fault{
 			}
 			return f.with("payload", p)
 		})},
-	{Defect: "a job is not retried while its client is disconnected", Checks: []string{"retry.away"}, Silent: true,
+	{Defect: "a job is not retried while its client is disconnected", Checks: []string{"retry.away"}, House: true, Silent: true,
 		newRewriter: rewriteResumed(func(f frame) []frame {
 			if f.event() {
 				return nil
 			}
 			return []frame{f}
 		})},
-	{Defect: "an invalid retry option is ignored", Checks: []string{"retry.malformed"},
+	{Defect: "an invalid retry option is ignored", Checks: []string{"retry.malformed"}, House: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("retry", nil) })},
 	{Defect: "heartbeat_recovery is not advertised", Checks: []string{"recovery.heartbeat-recovery"},
 		newRewriter: replaceReceived(`"heartbeat_recovery":`, `"no_recovery":`)},
@@ -280,28 +280,28 @@ var retryFaults = []Fault{
 		newRewriter: editReceived(arcp.JobCheckpoint, func(f frame) frame { return f.withPayload("checkpoint_id", "chk_same") })},
 	{Defect: "a checkpoint is sent before the progress that it contains", Checks: []string{"recovery.checkpoints"},
 		newRewriter: swap(isType(arcp.JobProgress), isType(arcp.JobCheckpoint), true)},
-	{Defect: "job.checkpoint is sent to a session without checkpoints", Checks: []string{"recovery.checkpoints-negotiated", "recovery.checkpoints-followed"},
+	{Defect: "job.checkpoint is sent to a session without checkpoints", Checks: []string{"recovery.checkpoints-negotiated", "recovery.checkpoints-followed"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			return f.withPayload("capabilities", arcp.Raw(`{"checkpoints":true}`))
 		})},
-	{Defect: "the checkpoint that a client requests has another label", Checks: []string{"recovery.create"},
+	{Defect: "the checkpoint that a client requests has another label", Checks: []string{"recovery.create"}, House: true,
 		newRewriter: editSent(arcp.CheckpointCreate, func(f frame) frame { return f.withPayload("label", "another") })},
-	{Defect: "checkpoint.create is accepted for every job", Checks: []string{"recovery.create-refused"},
+	{Defect: "checkpoint.create is accepted for every job", Checks: []string{"recovery.create-refused"}, House: true,
 		newRewriter: replaceNack(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
-	{Defect: "a restored job reports the wrong checkpoint in resumed_from", Checks: []string{"recovery.restore"},
+	{Defect: "a restored job reports the wrong checkpoint in resumed_from", Checks: []string{"recovery.restore"}, House: true,
 		newRewriter: replaceReceived(`"resumed_from":3`, `"resumed_from":5`)},
-	{Defect: "an unknown checkpoint can be restored", Checks: []string{"recovery.restore-unknown"},
+	{Defect: "an unknown checkpoint can be restored", Checks: []string{"recovery.restore-unknown"}, House: true,
 		newRewriter: editReceived(arcp.Nack, func(f frame) frame { return f.with("type", arcp.Ack).with("payload", struct{}{}) })},
-	{Defect: "jobs.wait returns a job before it has ended", Checks: []string{"recovery.wait"}, newRewriter: replaceResult(`"status":"cancelled"`, `"status":"running"`)},
-	{Defect: "jobs.delete deletes nothing", Checks: []string{"recovery.delete"}, newRewriter: replaceSent(`"jobs.delete"`, `"jobs.get"`)},
-	{Defect: "the stored outcome of a job differs from its final event", Checks: []string{"recovery.outcome"},
+	{Defect: "jobs.wait returns a job before it has ended", Checks: []string{"recovery.wait"}, House: true, newRewriter: replaceResult(`"status":"cancelled"`, `"status":"running"`)},
+	{Defect: "jobs.delete deletes nothing", Checks: []string{"recovery.delete"}, House: true, newRewriter: replaceSent(`"jobs.delete"`, `"jobs.get"`)},
+	{Defect: "the stored outcome of a job differs from its final event", Checks: []string{"recovery.outcome"}, House: true,
 		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("message", "another") })},
 }
 
 // sessionFaults are defects of the tools whose names begin with "sessions.".
 var sessionFaults = []Fault{
-	{Defect: "sessions.list reports every session as connected", Checks: []string{"sessions.list"}, Silent: true, newRewriter: replaceReceived("detached", "connected")},
-	{Defect: "sessions.list returns the first page for every cursor", Checks: []string{"sessions.pages"},
+	{Defect: "sessions.list reports every session as connected", Checks: []string{"sessions.list"}, House: true, Silent: true, newRewriter: replaceReceived("detached", "connected")},
+	{Defect: "sessions.list returns the first page for every cursor", Checks: []string{"sessions.pages"}, House: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			var args map[string]arcp.Raw
 			if p, err := arcp.DecodePayload[arcp.ToolInvokePayload](&f.Envelope); err != nil || arcp.Unmarshal(p.Arguments, &args) != nil || args["cursor"] == nil {
@@ -310,9 +310,9 @@ var sessionFaults = []Fault{
 			delete(args, "cursor")
 			return f.withPayload("arguments", args)
 		})},
-	{Defect: "sessions.evict with forget false ends the session", Checks: []string{"sessions.evict"}, newRewriter: replaceSent(`"forget":false`, `"forget":true`)},
-	{Defect: "forget in sessions.evict is ignored", Checks: []string{"sessions.evict-forget"}, newRewriter: replaceSent(`"forget":true`, `"forget":false`)},
-	{Defect: "sessions.evict succeeds for an unknown session", Checks: []string{"sessions.evict-unknown", "sessions.other-principal"},
+	{Defect: "sessions.evict with forget false ends the session", Checks: []string{"sessions.evict"}, House: true, newRewriter: replaceSent(`"forget":false`, `"forget":true`)},
+	{Defect: "forget in sessions.evict is ignored", Checks: []string{"sessions.evict-forget"}, House: true, newRewriter: replaceSent(`"forget":true`, `"forget":false`)},
+	{Defect: "sessions.evict succeeds for an unknown session", Checks: []string{"sessions.evict-unknown", "sessions.other-principal"}, House: true,
 		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame {
 			return f.with("type", arcp.JobCompleted).with("payload", arcp.JobCompletedPayload{Value: arcp.Raw(`{"evicted":true}`)})
 		})},

@@ -42,9 +42,9 @@ var jwtFaults = []Fault{
 		newShared: acceptJWT(func(token, _ jwt) bool { return token.has("exp") && token.seconds("exp") < float64(time.Now().Unix()) })},
 	{Defect: "a JWT is accepted before its nbf", Checks: []string{"jwt.not-yet"},
 		newShared: acceptJWT(func(token, _ jwt) bool { return token.seconds("nbf") > float64(time.Now().Unix()) })},
-	{Defect: "a JWT without exp is accepted", Checks: []string{"jwt.no-exp"},
+	{Defect: "a JWT without exp is accepted", Checks: []string{"jwt.no-exp"}, House: true,
 		newShared: acceptJWT(func(token, _ jwt) bool { return !token.has("exp") })},
-	{Defect: "a JWT without sub is accepted", Checks: []string{"jwt.no-sub"},
+	{Defect: "a JWT without sub is accepted", Checks: []string{"jwt.no-sub"}, House: true,
 		newShared: acceptJWT(func(token, _ jwt) bool { return !token.has("sub") })},
 	{Defect: "a JWT with a wrong signature is accepted", Checks: []string{"jwt.key"},
 		newShared: acceptJWT(func(token, good jwt) bool { return token.algorithm == good.algorithm && token.claimsAs(good) })},
@@ -52,21 +52,21 @@ var jwtFaults = []Fault{
 		newShared: acceptJWT(func(token, _ jwt) bool { return token.algorithm == "none" })},
 	{Defect: "a JWT with another algorithm than the key is accepted", Checks: []string{"jwt.algorithm"},
 		newShared: acceptJWT(func(token, good jwt) bool { return token.algorithm != "none" && token.algorithm != good.algorithm })},
-	{Defect: "the lease of a session ends later than its JWT", Checks: []string{"jwt.expires"},
+	{Defect: "the lease of a session ends later than its JWT", Checks: []string{"jwt.expires"}, House: true,
 		newRewriter: editReceived(arcp.SessionAccepted, func(f frame) frame {
 			return f.editObject("lease", func(o map[string]json.RawMessage) { o["expires_at"] = encode(time.Now().UTC().Add(time.Hour)) })
 		})},
-	{Defect: "session.open without a JWT is refused instead of challenged", Checks: []string{"jwt.challenge"},
+	{Defect: "session.open without a JWT is refused instead of challenged", Checks: []string{"jwt.challenge"}, House: true,
 		newRewriter: editReceived(arcp.SessionChallenge, func(f frame) frame {
 			return f.with("type", arcp.SessionUnauthenticated).with("payload", arcp.Errorf(arcp.CodeUnauthenticated, "a token is required"))
 		})},
-	{Defect: "a JWT with another nonce answers a challenge", Checks: []string{"jwt.challenge-nonce"},
+	{Defect: "a JWT with another nonce answers a challenge", Checks: []string{"jwt.challenge-nonce"}, House: true,
 		newShared: acceptAnswer(func(answer jwt, nonce string) bool { return answer.claims["nonce"] != nonce })},
-	{Defect: "a JWT that fails verification answers a challenge", Checks: []string{"jwt.challenge-invalid"},
+	{Defect: "a JWT that fails verification answers a challenge", Checks: []string{"jwt.challenge-invalid"}, House: true,
 		newShared: acceptAnswer(func(answer jwt, nonce string) bool { return answer.claims["nonce"] == nonce })},
-	{Defect: "a JWT of another principal answers a challenge", Checks: []string{"jwt.challenge-principal"},
+	{Defect: "a JWT of another principal answers a challenge", Checks: []string{"jwt.challenge-principal"}, House: true,
 		newShared: acceptAnswer(func(answer jwt, _ string) bool { return answer.claims["sub"] == "conformance-somebody-else" })},
-	{Defect: "every challenge to a JWT holder is the same", Checks: []string{"jwt.challenge-nonce"},
+	{Defect: "every challenge to a JWT holder is the same", Checks: []string{"jwt.challenge-nonce"}, House: true,
 		newRewriter: editReceived(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "constant") })},
 }
 

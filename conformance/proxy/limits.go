@@ -9,12 +9,12 @@ import (
 
 // limitFaults are defects of the handling of frames that are too large or no text.
 var limitFaults = []Fault{
-	{Defect: "a binary frame ends the connection with code 1002", Checks: []string{"limits.binary"}, newRewriter: closeWith(transport.CloseProtocol)},
-	{Defect: "text that is not UTF-8 ends the connection with code 1002", Checks: []string{"limits.not-utf8"}, newRewriter: closeWith(transport.CloseProtocol)},
-	{Defect: "a frame over the limit ends the connection with code 1008", Checks: []string{"limits.frame-over"}, newRewriter: closeWith(transport.ClosePolicy)},
-	{Defect: "a frame over the limit before session.open ends the connection with code 1008", Checks: []string{"limits.frame-before-open"},
+	{Defect: "a binary frame ends the connection with code 1002", Checks: []string{"limits.binary"}, House: true, newRewriter: closeWith(transport.CloseProtocol)},
+	{Defect: "text that is not UTF-8 ends the connection with code 1002", Checks: []string{"limits.not-utf8"}, House: true, newRewriter: closeWith(transport.CloseProtocol)},
+	{Defect: "a frame over the limit ends the connection with code 1008", Checks: []string{"limits.frame-over"}, House: true, newRewriter: closeWith(transport.ClosePolicy)},
+	{Defect: "a frame over the limit before session.open ends the connection with code 1008", Checks: []string{"limits.frame-before-open"}, House: true,
 		newRewriter: closeWith(transport.ClosePolicy)},
-	{Defect: "a frame just under the limit is ignored", Checks: []string{"limits.frame-under"}, Silent: true,
+	{Defect: "a frame just under the limit is ignored", Checks: []string{"limits.frame-under"}, House: true, Silent: true,
 		newRewriter: func() rewriter {
 			return rewriter{out: func(f frame) []frame {
 				if f.Type == arcp.Ping && len(f.text) > 1<<20 {

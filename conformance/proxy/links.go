@@ -12,52 +12,52 @@ import (
 
 // linkFaults are defects of links to artifacts.
 var linkFaults = []Fault{
-	{Defect: "a link to an artifact is missing in the answer", Checks: []string{"artifacts.redirect"},
+	{Defect: "a link to an artifact is missing in the answer", Checks: []string{"artifacts.redirect"}, House: true,
 		newRewriter: editReceived(arcp.ArtifactRef, func(f frame) frame { return f.withPayload("redirect_uri", nil) })},
-	{Defect: "a link to an artifact has an unknown token", Checks: []string{"artifacts.redirect"},
+	{Defect: "a link to an artifact has an unknown token", Checks: []string{"artifacts.redirect"}, House: true,
 		newRewriter: editReceived(arcp.ArtifactRef, func(f frame) frame {
 			return f.withPayload("redirect_uri", f.stringMember("redirect_uri")+"A")
 		})},
-	{Defect: "the answer with a link has an event_seq", Checks: []string{"artifacts.redirect"},
+	{Defect: "the answer with a link has an event_seq", Checks: []string{"artifacts.redirect"}, House: true,
 		newRewriter: editReceived(arcp.ArtifactRef, func(f frame) frame {
 			if f.stringMember("redirect_uri") == "" {
 				return f
 			}
 			return f.with("event_seq", 1)
 		})},
-	{Defect: "a large artifact is refused though links are offered", Checks: []string{"artifacts.redirect"},
+	{Defect: "a large artifact is refused though links are offered", Checks: []string{"artifacts.redirect"}, House: true,
 		newRewriter: editReceived(arcp.ArtifactRef, func(f frame) frame {
 			if f.stringMember("redirect_uri") == "" {
 				return f
 			}
 			return f.with("type", arcp.Nack).with("payload", arcp.ErrorPayload{Code: arcp.CodeFailedPrecondition, Message: "it is large"})
 		})},
-	{Defect: "the content behind a link is other content", Checks: []string{"artifacts.redirect"}, newRewriter: unchanged,
+	{Defect: "the content behind a link is other content", Checks: []string{"artifacts.redirect"}, House: true, newRewriter: unchanged,
 		newLinks: editLinks(func(resp *http.Response, body []byte) []byte {
 			if len(body) > 0 {
 				body[len(body)-1]++
 			}
 			return body
 		})},
-	{Defect: "the content behind a link has no digest", Checks: []string{"artifacts.redirect"}, newRewriter: unchanged,
+	{Defect: "the content behind a link has no digest", Checks: []string{"artifacts.redirect"}, House: true, newRewriter: unchanged,
 		newLinks: editLinks(func(resp *http.Response, body []byte) []byte {
 			resp.Header.Del("Repr-Digest")
 			return body
 		})},
-	{Defect: "the content behind a link may be stored by a cache", Checks: []string{"artifacts.redirect"}, newRewriter: unchanged,
+	{Defect: "the content behind a link may be stored by a cache", Checks: []string{"artifacts.redirect"}, House: true, newRewriter: unchanged,
 		newLinks: editLinks(func(resp *http.Response, body []byte) []byte {
 			resp.Header.Set("Cache-Control", "public")
 			return body
 		})},
-	{Defect: "a link can be used twice", Checks: []string{"artifacts.redirect-once"}, newRewriter: unchanged, newLinks: repeatLinks},
-	{Defect: "HEAD uses a link", Checks: []string{"artifacts.redirect-once"}, newRewriter: unchanged, newLinks: useByHead},
-	{Defect: "the answer to a used link says that it was used", Checks: []string{"artifacts.redirect-once"}, newRewriter: unchanged, newLinks: tellUsed},
-	{Defect: "a link brings a released artifact", Checks: []string{"artifacts.redirect-released"}, newRewriter: dropSent(arcp.ArtifactRelease)},
-	{Defect: "a session that does not list artifact_redirect is sent a link", Checks: []string{"artifacts.redirect-not-listed"},
+	{Defect: "a link can be used twice", Checks: []string{"artifacts.redirect-once"}, House: true, newRewriter: unchanged, newLinks: repeatLinks},
+	{Defect: "HEAD uses a link", Checks: []string{"artifacts.redirect-once"}, House: true, newRewriter: unchanged, newLinks: useByHead},
+	{Defect: "the answer to a used link says that it was used", Checks: []string{"artifacts.redirect-once"}, House: true, newRewriter: unchanged, newLinks: tellUsed},
+	{Defect: "a link brings a released artifact", Checks: []string{"artifacts.redirect-released", "artifacts.released"}, newRewriter: dropSent(arcp.ArtifactRelease)},
+	{Defect: "a session that does not list artifact_redirect is sent a link", Checks: []string{"artifacts.redirect-not-listed"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			return f.withPayload("capabilities", arcp.Capabilities{Flags: map[arcp.Feature]bool{arcp.FeatureArtifacts: true, arcp.FeatureArtifactRedirect: true}})
 		})},
-	{Defect: "a part of an artifact is answered with a link", Checks: []string{"artifacts.redirect-part"},
+	{Defect: "a part of an artifact is answered with a link", Checks: []string{"artifacts.redirect-part"}, House: true,
 		newRewriter: editSent(arcp.ArtifactFetch, func(f frame) frame { return f.withPayload("offset", nil).withPayload("length", nil) })},
 }
 

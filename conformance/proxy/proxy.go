@@ -17,10 +17,17 @@ type Fault struct {
 	Defect string   // the behaviour of the server behind the proxy, as one sentence; unique
 	Checks []string // ids of checks; at least one of them must fail
 	Silent bool     // the defect is a missing frame: a check detects it only by its timeout
+	House  bool     // the defect violates only rules of SPEC.md: only the level house detects it
 
 	newRewriter func() rewriter                           // state of one connection
 	newShared   func() func() rewriter                    // state shared by all connections of a check
 	newLinks    func(http.RoundTripper) http.RoundTripper // of the requests for links of a check; nil: none is changed
+}
+
+// ofHouse returns the fault with the mark House.
+func ofHouse(f Fault) Fault {
+	f.House = true
+	return f
 }
 
 // rewriter changes the frames and the end of one connection. A nil function changes nothing.

@@ -19,7 +19,7 @@ var replayFaults = []Fault{
 		newRewriter: editReplayed(func(f frame) frame { return f.withPayload("replayed", true) })},
 	{Defect: "a replayed event has no correlation_id", Checks: []string{"resume.replay"},
 		newRewriter: editReplayed(func(f frame) frame { return f.with("correlation_id", nil) })},
-	{Defect: "a replayed event of another session has no origin", Checks: []string{"resume.forwarded"},
+	{Defect: "a replayed event of another session has no origin", Checks: []string{"resume.forwarded"}, House: true,
 		newRewriter: editReplayed(func(f frame) frame { return f.with("extensions", nil) })},
 	{Defect: "replayed events have other numbers", Checks: []string{"resume.replay", "resume.while-running"},
 		newRewriter: editReplayed(func(f frame) frame { return f.with("event_seq", f.EventSeq+100) })},
@@ -83,7 +83,7 @@ var replayFaults = []Fault{
 			}
 			return []frame{f}
 		})},
-	{Defect: "a resumed session loses the feature checkpoints", Checks: []string{"resume.features"},
+	{Defect: "a resumed session loses the feature checkpoints", Checks: []string{"resume.features"}, House: true,
 		newRewriter: func() rewriter {
 			begun, gone := false, uint64(0)
 			return rewriter{in: func(f frame) []frame {
@@ -114,20 +114,20 @@ var resumeFaults = []Fault{
 		newRewriter: editReceived(arcp.SessionResumed, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "session.resumed has the old resume token", Checks: []string{"resume.answer"}, newRewriter: returnOldToken},
 	{Defect: "a used resume token is accepted again", Checks: []string{"resume.token-used"}, newShared: acceptUsedTokens},
-	{Defect: "a resume token is refused although its successor was never received", Checks: []string{"resume.token-lost"}, newShared: refuseRepeatedTokens},
+	{Defect: "a resume token is refused although its successor was never received", Checks: []string{"resume.token-lost"}, House: true, newShared: refuseRepeatedTokens},
 	{Defect: "a wrong resume token resumes the newest session", Checks: []string{"resume.token-wrong"}, newShared: acceptAnyToken},
 	{Defect: "the refusal of a wrong resume token has the code UNAUTHENTICATED", Checks: []string{"resume.token-wrong", "resume.three-failures"},
 		newRewriter: editReceived(arcp.SessionRejected, func(f frame) frame { return f.withPayload("code", arcp.CodeUnauthenticated) })},
-	{Defect: "three wrong resume tokens end the connection with code 1000", Checks: []string{"resume.three-failures"},
+	{Defect: "three wrong resume tokens end the connection with code 1000", Checks: []string{"resume.three-failures"}, House: true,
 		newRewriter: closeWith(transport.CloseNormal)},
-	{Defect: "a resume from a number beyond the last event is accepted", Checks: []string{"resume.beyond"},
+	{Defect: "a resume from a number beyond the last event is accepted", Checks: []string{"resume.beyond"}, House: true,
 		newRewriter: editSent(arcp.SessionResume, func(f frame) frame {
 			if f.numberMember("last_event_seq") > 3 {
 				f = f.withPayload("last_event_seq", 0)
 			}
 			return f
 		})},
-	{Defect: "a ping sent before session.resumed is answered", Checks: []string{"resume.dropped-before"},
+	{Defect: "a ping sent before session.resumed is answered", Checks: []string{"resume.dropped-before"}, House: true,
 		newRewriter: func() rewriter {
 			var early []arcp.MessageID
 			return rewriter{
@@ -145,51 +145,51 @@ var resumeFaults = []Fault{
 				},
 			}
 		}},
-	{Defect: "session.open with a session_id opens a new session", Checks: []string{"resume.open-own", "takeover.open"},
+	{Defect: "session.open with a session_id opens a new session", Checks: []string{"resume.open-own", "takeover.open"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame { return f.with("session_id", nil) })},
-	{Defect: "last_event_seq in session.open is ignored", Checks: []string{"resume.open-own"},
+	{Defect: "last_event_seq in session.open is ignored", Checks: []string{"resume.open-own"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			if f.SessionID != "" {
 				f = f.withPayload("last_event_seq", 0)
 			}
 			return f
 		})},
-	{Defect: "session.open with a session_id and no last_event_seq replays all events", Checks: []string{"resume.open-goes-on", "resume.open-goes-on-acked", "takeover.open-goes-on"},
+	{Defect: "session.open with a session_id and no last_event_seq replays all events", Checks: []string{"resume.open-goes-on", "resume.open-goes-on-acked", "takeover.open-goes-on"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			if f.SessionID != "" && f.numberMember("last_event_seq") == 0 {
 				f = f.withPayload("last_event_seq", 0)
 			}
 			return f
 		})},
-	{Defect: "last_event_seq in session.open may lie beyond the last event", Checks: []string{"resume.open-beyond"},
+	{Defect: "last_event_seq in session.open may lie beyond the last event", Checks: []string{"resume.open-beyond"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame { return f.withPayload("last_event_seq", nil) })},
-	{Defect: "session.open attaches to a session of any principal", Checks: []string{"resume.open-foreign", "resume.open-unknown"},
+	{Defect: "session.open attaches to a session of any principal", Checks: []string{"resume.open-foreign", "resume.open-unknown"}, House: true,
 		newRewriter: openNamed},
-	{Defect: "session.open with a session_id negotiates the capabilities again", Checks: []string{"resume.open-features"},
+	{Defect: "session.open with a session_id negotiates the capabilities again", Checks: []string{"resume.open-features"}, House: true,
 		newRewriter: editReceived(arcp.SessionAccepted, func(f frame) frame {
 			return f.withPayload("capabilities", struct{}{})
 		})},
 	{Defect: "resume after a message sends that message again", Checks: []string{"resume.after-message"}, newShared: positionOneBefore},
-	{Defect: "resume after an unknown message is accepted", Checks: []string{"resume.message-unknown"},
+	{Defect: "resume after an unknown message is accepted", Checks: []string{"resume.message-unknown"}, House: true,
 		newRewriter: replaceNack(arcp.CodeDataLoss, arcp.Ack, struct{}{})},
-	{Defect: "nack with DATA_LOSS has no details", Checks: []string{"resume.message-unknown", "feeds.since-unknown"},
+	{Defect: "nack with DATA_LOSS has no details", Checks: []string{"resume.message-unknown", "feeds.since-unknown"}, House: true,
 		newRewriter: editReceived(arcp.Nack, func(f frame) frame { return f.withPayload("details", nil) })},
 	{Defect: "resume is not answered", Checks: []string{"resume.after-message"}, newRewriter: dropReceived(arcp.Ack)},
-	{Defect: "checkpoint_id in resume is ignored", Checks: []string{"resume.checkpoint", "resume.both"}, Silent: true,
+	{Defect: "checkpoint_id in resume is ignored", Checks: []string{"resume.checkpoint", "resume.both"}, House: true, Silent: true,
 		newRewriter: editSent(arcp.Resume, func(f frame) frame { return f.withPayload("checkpoint_id", nil) })},
-	{Defect: "resume is accepted after the first events were sent", Checks: []string{"resume.too-late"},
+	{Defect: "resume is accepted after the first events were sent", Checks: []string{"resume.too-late"}, House: true,
 		newRewriter: replaceNack(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
-	{Defect: "session.close without forget ends the session", Checks: []string{"resume.closed"},
+	{Defect: "session.close without forget ends the session", Checks: []string{"resume.closed"}, House: true,
 		newRewriter: editSent(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", true) })},
-	{Defect: "forget in session.close is ignored", Checks: []string{"resume.forgotten"},
+	{Defect: "forget in session.close is ignored", Checks: []string{"resume.forgotten"}, House: true,
 		newRewriter: editSent(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", nil) })},
-	{Defect: "session.evicted is never sent", Checks: []string{"resume.evicted", "sessions.evict"},
+	{Defect: "session.evicted is never sent", Checks: []string{"resume.evicted", "sessions.evict"}, House: true,
 		newRewriter: dropReceived(arcp.SessionEvicted)},
-	{Defect: "a superseded connection ends with code 1000", Checks: []string{"takeover.superseded", "takeover.open", "takeover.while-running"},
+	{Defect: "a superseded connection ends with code 1000", Checks: []string{"takeover.superseded", "takeover.open", "takeover.while-running"}, House: true,
 		newRewriter: closeWith(transport.CloseNormal)},
-	{Defect: "a superseded connection still answers a ping", Checks: []string{"takeover.race"},
+	{Defect: "a superseded connection still answers a ping", Checks: []string{"takeover.race"}, House: true,
 		newRewriter: answerAfterEnd},
-	{Defect: "a resumed session stops following its jobs", Checks: []string{"resume.following"}, Silent: true,
+	{Defect: "a resumed session stops following its jobs", Checks: []string{"resume.following"}, House: true, Silent: true,
 		newRewriter: rewriteResumed(func(f frame) []frame {
 			if f.event() {
 				return nil

@@ -45,9 +45,9 @@ var sidecarFaults = []Fault{
 		})},
 	{Defect: "the content of a client's binary frame is lost", Checks: []string{"streams.sidecar-client", "artifacts.sidecar"},
 		newRewriter: editSentBinary(func(_ arcp.SidecarHeader, content []byte) []byte { return bytes.Repeat([]byte{'x'}, len(content)) })},
-	{Defect: "a binary frame of another chunk is accepted", Checks: []string{"streams.sidecar-mismatch"},
+	{Defect: "a binary frame of another chunk is accepted", Checks: []string{"streams.sidecar-mismatch"}, House: true,
 		newRewriter: replaceNack(arcp.CodeInvalidArgument, arcp.Ack, arcp.AckPayload{})},
-	{Defect: "a binary frame that does not come is not noticed", Checks: []string{"streams.sidecar-missing"}, Silent: true,
+	{Defect: "a binary frame that does not come is not noticed", Checks: []string{"streams.sidecar-missing"}, House: true, Silent: true,
 		newRewriter: dropReceived(arcp.Nack)},
 }
 

@@ -38,13 +38,13 @@ var streamFaults = []Fault{
 		newRewriter: editReceived(arcp.StreamChunk, func(f frame) frame { return f.with("stream_id", "str_other") })},
 	{Defect: "binary chunks have no content_type", Checks: []string{"streams.kinds"},
 		newRewriter: editReceived(arcp.StreamChunk, func(f frame) frame { return f.withPayload("content_type", nil) })},
-	{Defect: "thoughts have no content", Checks: []string{"streams.kinds"},
+	{Defect: "thoughts have no content", Checks: []string{"streams.kinds"}, House: true,
 		newRewriter: editReceived(arcp.StreamChunk, func(f frame) frame { return f.withPayload("content", nil) })},
-	{Defect: "the chunks of logs do not name their kind", Checks: []string{"streams.kinds"},
+	{Defect: "the chunks of logs do not name their kind", Checks: []string{"streams.kinds"}, House: true,
 		newRewriter: editReceived(arcp.StreamChunk, func(f frame) frame { return f.withPayload("kind", nil) })},
-	{Defect: "a lease without thought.write covers all thoughts", Checks: []string{"streams.thoughts-leased"},
+	{Defect: "a lease without thought.write covers all thoughts", Checks: []string{"streams.thoughts-leased"}, House: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("lease_request", nil) })},
-	{Defect: "streams are sent to sessions that did not negotiate them", Checks: []string{"streams.not-negotiated"},
+	{Defect: "streams are sent to sessions that did not negotiate them", Checks: []string{"streams.not-negotiated"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			return f.withPayload("capabilities", map[string]bool{"streaming": true})
 		})},
@@ -65,9 +65,9 @@ var streamFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
-	{Defect: "a missing chunk of a client is not noticed", Checks: []string{"streams.client-gap"},
+	{Defect: "a missing chunk of a client is not noticed", Checks: []string{"streams.client-gap"}, House: true,
 		newRewriter: editSent(arcp.StreamChunk, func(f frame) frame { return f.withPayload("sequence", 0) })},
-	{Defect: "a chunk of a client reaches the tool twice", Checks: []string{"streams.client-repeated"},
+	{Defect: "a chunk of a client reaches the tool twice", Checks: []string{"streams.client-repeated"}, House: true,
 		newRewriter: func() rewriter {
 			n := 0
 			return rewriter{out: func(f frame) []frame {
@@ -81,11 +81,11 @@ var streamFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
-	{Defect: "a stream to any job is accepted", Checks: []string{"streams.client-refused"},
+	{Defect: "a stream to any job is accepted", Checks: []string{"streams.client-refused"}, House: true,
 		newRewriter: replaceNack(arcp.CodeFailedPrecondition, arcp.Ack, arcp.AckPayload{})},
-	{Defect: "a client is not told that its stream has ended with the job", Checks: []string{"streams.client-job-ends"}, Silent: true,
+	{Defect: "a client is not told that its stream has ended with the job", Checks: []string{"streams.client-job-ends"}, House: true, Silent: true,
 		newRewriter: dropReceived(arcp.StreamError)},
-	{Defect: "the content of a client's chunk is cut", Checks: []string{"streams.client"},
+	{Defect: "the content of a client's chunk is cut", Checks: []string{"streams.client"}, House: true,
 		newRewriter: editSent(arcp.StreamChunk, func(f frame) frame { return f.withPayload("data", "hello") })},
 	{Defect: "include_open_streams is ignored", Checks: []string{"streams.open-again"},
 		newRewriter: editSent(arcp.Resume, func(f frame) frame { return f.withPayload("include_open_streams", nil) })},

@@ -16,6 +16,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance"
+	"github.com/arcpd/arcpd/runtime"
 )
 
 // TestConformance runs the black-box checks against the command, on each store. Each
@@ -106,7 +107,7 @@ func target(t *testing.T, p *process) conformance.Target {
 		t.Fatal(err)
 	}
 	return conformance.Target{URL: p.url, Token: crashToken, Principal: "alice", OtherToken: crashToken + "-of-bob", ObserverToken: observerToken, AckWindow: ackWindow,
-		JWT: &conformance.JWT{Key: key, Issuer: issuer, Subject: "carol"}}
+		FrameLimit: runtime.DefaultMaxFrame, JWT: &conformance.JWT{Key: key, Issuer: issuer, Subject: "carol"}}
 }
 
 // The issuer that the served runtime knows.

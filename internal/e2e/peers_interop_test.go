@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,7 +89,9 @@ func (p *peer) mapping(t *testing.T, address string) (file string) {
 type peerReport struct {
 	Results []struct {
 		ID     string             `json:"id"`
+		Title  string             `json:"title"`
 		Status conformance.Status `json:"status"`
+		Rule   string             `json:"rule"`
 		Reason string             `json:"reason"`
 	} `json:"results"`
 }
@@ -168,25 +171,41 @@ func TestPeersStdioInterop(t *testing.T) {
 // changing matches the parts of a reason that differ from run to run.
 var changing = regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}|\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)|\b[0-9a-f]{32}\b|127\.\d+\.\d+\.\d+:\d+|in \d+ of \d+ frames`)
 
-// lines writes a line for each result: the status, the check and the first line of the reason.
+// lines writes a line for each result: the status, the check, the violated rule of a failed check or the reason of a
+// skipped one, and, behind a vertical bar, the observation.
 func (p *peer) lines(report *peerReport) string {
 	var b strings.Builder
 	for i := range report.Results {
 		r := &report.Results[i]
-		if slices.Contains(p.varies, r.ID) {
-			r.Status, r.Reason = "varies", ""
-		}
 		reason, _, _ := strings.Cut(changing.ReplaceAllString(r.Reason, "…"), "\n")
-		const most = 300
-		if len(reason) > most {
-			reason = strings.ToValidUTF8(reason[:most], "") + "…"
+		line := fmt.Sprintf("%-7s %s  ", r.Status, r.ID)
+		switch {
+		case slices.Contains(p.varies, r.ID):
+			line = "varies  " + r.ID
+		case r.Status == conformance.Failed:
+			rule := changing.ReplaceAllString(cmp.Or(r.Rule, r.Title), "…")
+			line += rule + observed + short(strings.TrimPrefix(reason, rule+": "))
+		default:
+			line += short(reason)
 		}
-		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%-7s %s  %s", r.Status, r.ID, reason)))
+		fmt.Fprintln(&b, strings.TrimSpace(line))
 	}
 	return b.String()
 }
 
-// comparePeer compares the status of each check. Reasons may depend on the order of frames of several jobs.
+// observed is between the rule and the observation of a line.
+const observed = " | "
+
+func short(s string) string {
+	const most = 300
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+// comparePeer compares the status and the violated rule of each check. What was observed may depend on the order of
+// frames of several jobs.
 func comparePeer(t *testing.T, want, got string) {
 	t.Helper()
 	results := func(text string) map[string]string {
@@ -199,12 +218,12 @@ func comparePeer(t *testing.T, want, got string) {
 		return found
 	}
 	before, now := results(want), results(got)
-	status := func(line string) string { s, _, _ := strings.Cut(line, " "); return s }
+	compared := func(line string) string { s, _, _ := strings.Cut(line, observed); return s }
 	for id, line := range now {
 		switch {
 		case before[id] == "":
 			t.Errorf("new: %s", line)
-		case status(before[id]) != status(line):
+		case compared(before[id]) != compared(line):
 			t.Errorf("was: %s\nis:  %s", before[id], line)
 		}
 	}
