@@ -22,6 +22,7 @@ type draftConn struct {
 	secrets []string // texts that the server must not send
 	session *draftSession
 	opened  bool // welcomed on this connection
+	numbers numbers
 }
 
 // draftSession has the events of a session over all its connections, by event_seq.
@@ -103,6 +104,9 @@ func (c *draftConn) validate(text []byte) (broken []violation) {
 	c.opened = c.opened || env.Type == script.SessionWelcome
 	if env.EventSeq == 0 {
 		return broken
+	}
+	if wrong := c.numbers.next(env.EventSeq); wrong != "" {
+		broken = append(broken, violation{draftRule("numbers"), wrong})
 	}
 	if before := c.session.events[env.EventSeq]; before != nil && !bytes.Equal(before, text) {
 		broken = append(broken, violation{draftRule("replay"), fmt.Sprintf("event %d differs from what was sent before: %s", env.EventSeq, before)})
