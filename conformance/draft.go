@@ -22,6 +22,7 @@ type draftConn struct {
 	secrets []string // texts that the server must not send
 	session *draftSession
 	opened  bool // welcomed on this connection
+	numbers numbers
 }
 
 // draftSession has the events of a session over all its connections, by event_seq.
@@ -97,6 +98,9 @@ func (c *draftConn) validate(text []byte) {
 	}
 	if env.EventSeq != 0 {
 		c.session.events[env.EventSeq] = text
+		if wrong := c.numbers.next(env.EventSeq); wrong != "" {
+			broken = append(broken, violation{draftRule("numbers"), wrong})
+		}
 	}
 	c.t.judge(draftRules, &judged{env, before != nil}, broken)
 }

@@ -1,19 +1,23 @@
 package conformance
 
 import (
+	"fmt"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 )
 
 // draftRules are the rules of frames in the draft dialect. Those of package strict are rules of the
-// client library that the checks play; some of them are rules of the draft too.
+// client library that the checks play; some of them are rules of the draft too. Scripts judge what the
+// draft says of the handshake, of chunks and of results.
 var draftRules = []rule{
 	{id: "json", title: "a frame is one JSON object", section: "ARCP 1.1 §5", level: Must},
-	{id: "handshake", title: "the first frame is session.welcome or session.error, and a session has one welcome", section: "ARCP 1.1 §6.2", level: Must},
-	{id: "seq", title: "events are numbered without gaps", section: "ARCP 1.1 §8.3", level: Must},
-	{id: "chunk", title: "the chunks of a result are in order and have one encoding", section: "ARCP 1.1 §8.4", level: Must},
-	{id: "result", title: "a result is inline or in chunks", section: "ARCP 1.1 §8.4", level: Must},
+	{id: "numbers", title: "the event_seq of a session rises by one with each event", section: "ARCP 1.1 §8.3", level: Must},
 	{id: "replay", title: "an event that is sent again does not change", section: "ARCP 1.1 §6.3", level: Must},
+	{id: "handshake", title: "the first frame is session.welcome or session.error, and a session has one welcome", section: "SPEC §9", level: House},
+	{id: "seq", title: "job.event, job.result and job.error are numbered from 1, and other frames are not", section: "SPEC §9", level: House},
+	{id: "chunk", title: "the chunks of a result are in order and have one encoding", section: "SPEC §9", level: House},
+	{id: "result", title: "the library reads the result, and it is inline or in chunks", section: "SPEC §9", level: House},
 	{id: "size", title: "every library reads a frame of the size", section: "SPEC §9", level: House},
 	{id: "envelope", title: "the library decodes the envelope", section: "SPEC §9", level: House},
 	{id: "type", title: "the library knows the type", section: "SPEC §9", level: House},
@@ -46,6 +50,19 @@ func draftRule(id strict.Rule) *rule {
 		}
 	}
 	panic("no rule " + id) // TestDraftRules lists those of package strict
+}
+
+// numbers judges the event_seq of the events of one connection. The position after a resume is judged
+// by scripts.
+type numbers struct{ last uint64 }
+
+// next returns what is wrong with the next number, or "".
+func (n *numbers) next(seq uint64) (wrong string) {
+	if n.last != 0 && seq != n.last+1 {
+		wrong = fmt.Sprintf("event_seq is %d, want %d", seq, n.last+1)
+	}
+	n.last = seq
+	return wrong
 }
 
 // draftFrameChecks returns the checks of draftRules.

@@ -199,6 +199,9 @@ func (v *validator) needed(f *received) (missing []string) {
 // subscribe.event.
 func (v *validator) scope(f *received) error {
 	missing := v.needed(f)
+	if f.Type == arcp.JobFailed && !v.begun(f.CorrelationID) {
+		return nil // refuses a submit: no job exists
+	}
 	for name, applies := range map[string]bool{
 		"job_id":          strings.HasPrefix(string(f.Type), "job.") && arcp.Lookup(f.Type).Delivery == arcp.Sequenced || f.Type == arcp.JobHeartbeat,
 		"stream_id":       strings.HasPrefix(string(f.Type), "stream."),
@@ -209,6 +212,16 @@ func (v *validator) scope(f *received) error {
 		}
 	}
 	return nil
+}
+
+// begun reports whether an event of a job was received in answer to a submit.
+func (v *validator) begun(submit arcp.MessageID) bool {
+	for stream, view := range v.jobs {
+		if stream.corr == submit && view.begun {
+			return true
+		}
+	}
+	return false
 }
 
 // answerTypes are types that answer a command.

@@ -16,6 +16,8 @@ var draftFaults = [][]Fault{
 var draftHelloFaults = []Fault{
 	{Defect: "session.welcome has no resume_token", Checks: []string{"draft.hello.welcome"},
 		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("resume_token", nil) })},
+	{Defect: "session.welcome has no runtime", Checks: []string{"draft.hello.identity"},
+		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("runtime", nil) })},
 }
 
 // draftJobFaults are defects of jobs.

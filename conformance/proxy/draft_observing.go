@@ -336,7 +336,7 @@ var draftResumeFaults = []Fault{
 	{Defect: "session.resume is refused as the first message", Checks: []string{"draft.resume.message", "draft.resume.no-position"},
 		newRewriter: refuseMessage},
 	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, House: true, newShared: startAtLast},
-	{Defect: "a job fails when the connection of its session ends", Checks: []string{"draft.resume.running", "draft.resume.while-away", "draft.resume.unread", "draft.resume.cut-again"},
+	{Defect: "a job fails when the connection of its session ends", Checks: []string{"draft.resume.running", "draft.resume.while-away", "draft.resume.unread", "draft.resume.cut-again", "draft.ping.survives"},
 		newRewriter: editResumed(func(f frame) frame {
 			if f.Type != script.JobResult && f.Type != script.JobError {
 				return f

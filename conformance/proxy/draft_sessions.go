@@ -341,7 +341,7 @@ var draftAckFaults = []Fault{
 
 // draftEnvelopeFaults are defects of the handling of envelopes.
 var draftEnvelopeFaults = []Fault{
-	{Defect: "a message with an unknown member fails", Checks: []string{"draft.envelope.unknown-members"},
+	{Defect: "a message with an unknown member fails", Checks: []string{"draft.envelope.unknown-members", "draft.envelope.unknown-members-answered"},
 		newRewriter: answerSent(contains("x_new"), arcp.SessionPong, true)},
 	{Defect: "a message of an unknown type fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.unknown-types"}, House: true,
 		newRewriter: answerSent(isType("session.teleport"), arcp.SessionPong, false)},

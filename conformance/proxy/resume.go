@@ -183,7 +183,7 @@ var resumeFaults = []Fault{
 		newRewriter: editSent(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", true) })},
 	{Defect: "forget in session.close is ignored", Checks: []string{"resume.forgotten"}, House: true,
 		newRewriter: editSent(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", nil) })},
-	{Defect: "session.evicted is never sent", Checks: []string{"resume.evicted", "sessions.evict"}, House: true,
+	{Defect: "session.evicted is never sent", Checks: []string{"cancel.session", "resume.evicted", "sessions.evict"}, House: true,
 		newRewriter: dropReceived(arcp.SessionEvicted)},
 	{Defect: "a superseded connection ends with code 1000", Checks: []string{"takeover.superseded", "takeover.open", "takeover.while-running"}, House: true,
 		newRewriter: closeWith(transport.CloseNormal)},

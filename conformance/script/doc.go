@@ -48,6 +48,7 @@
 //	house a< nack {code: NOT_FOUND}      the next frame is a nack; its payload is a house rule
 //	house a refused DUPLICATE_KEY        the last message is refused; the code is a house rule
 //	house a quiet                        reads up to the answer to a ping; what comes is a house rule
+//	house a closed 1000                  waits a short time for the end; that it comes is a house rule
 //	house a MACRO ...                    each step of the macro is a house step
 //	house                                with an indented block: performed only if judged
 //

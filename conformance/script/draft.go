@@ -160,7 +160,7 @@ func (a *action) refusedDraft() (Value, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case f.Type == arcp.JobAccepted:
+		case f.Type == arcp.JobAccepted, f.Type == JobEvent: // events of other jobs may come before the answer
 		case slices.Contains(a.conn.dialect.refusals, f.Type):
 			return f.Payload, a.code(f, a.patterns[0])
 		default:

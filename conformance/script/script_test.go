@@ -17,7 +17,13 @@ import (
 // wire is a Conn over a pipe.
 type wire struct {
 	transport.Conn
-	pending chan []byte // the frame of a read that goes on
+	pending chan arrival // what a read that goes on brings
+}
+
+// arrival is the result of a read.
+type arrival struct {
+	frame []byte
+	err   error
 }
 
 func (w *wire) WriteFrame(frame []byte) error {
@@ -28,19 +34,19 @@ func (w *wire) ReadFrame() ([]byte, error) {
 	if w.pending == nil {
 		return w.Read()
 	}
-	frame := <-w.pending
+	got := <-w.pending
 	w.pending = nil
-	return frame, nil
+	return got.frame, got.err
 }
 
 // ReadFrameSoon implements Waiter for tests in a bubble.
 func (w *wire) ReadFrameSoon() ([]byte, error) {
 	if w.pending == nil {
-		pending := make(chan []byte, 1)
+		pending := make(chan arrival, 1)
 		w.pending = pending
 		go func() {
-			frame, _ := w.Read() // the server does not close the connection
-			pending <- frame
+			frame, err := w.Read()
+			pending <- arrival{frame, err}
 		}()
 	}
 	synctest.Wait()
@@ -297,11 +303,16 @@ func TestHouseSteps(t *testing.T) {
 		{"open a\na submit demo.echo\nhouse a refused INTERNAL", "", "want [job.failed]"},
 		{"open a\nhouse a call demo.echo {n: 1} {n: 2}", "n is 1, want 2", ""},
 		{"open a\na> session.close\na< session.closed\nhouse a closed 1008", "closed with 1000, want [1008]", ""},
+		{"open a\na> ping {nonce: n}\nhouse a closed 1008\na quiet", "got a frame", ""},
+		{"open a\na> session.close\na< session.closed\nhouse a ends 1008 as rest\nwant $rest == []", "closed with 1000, want [1008]", ""},
+		{"open a\na> session.close\na< session.closed\na receive as f\nwant $f == absent", "", ""},
+		{"open a\na> ping {nonce: n}\na receive as f\nwant $f ~ {type: pong, payload: {nonce: n}}\na quiet", "", ""},
 		{"open a\nhouse a differs 1 2 as v\nwant $v == 2", "it differs: got 1, want 2", ""},
 		{"house\n    want 1 == 2", "got 1, want 2", ""},
 	} {
 		for _, lenient := range []bool{false, true} {
-			err := playWith(t, test.steps, &fake{lenient: lenient})
+			var err error
+			synctest.Test(t, func(t *testing.T) { err = playWith(t, test.steps, &fake{lenient: lenient}) })
 			want, house := test.other, false
 			if want == "" && !lenient {
 				want, house = test.house, test.house != ""
