@@ -12,14 +12,14 @@ import (
 var draftErrorFaults = []Fault{
 	{Defect: "job.error does not tell when the job failed", Checks: []string{"draft.errors.members"}, House: true,
 		newRewriter: editError(func(f frame) frame { return f.withPayload("completed_at", nil) })},
-	{Defect: "job.error has the code of the agent", Checks: []string{"draft.errors.closed", "draft.errors.mapped"},
+	{Defect: "job.error has the code of the agent", Checks: []string{"draft.errors.closed", "draft.errors.mapped"}, House: true,
 		newRewriter: editError(func(f frame) frame {
 			if code := f.objectMember("details")["arcp_code"]; code != nil {
 				f = f.withPayload("code", code)
 			}
 			return f
 		})},
-	{Defect: "an agent cannot fail with PERMISSION_DENIED", Checks: []string{"draft.errors.kept", "draft.errors.details"},
+	{Defect: "an agent cannot fail with PERMISSION_DENIED", Checks: []string{"draft.errors.kept", "draft.errors.details"}, House: true,
 		newRewriter: replaceDraftCode(arcp.CodePermissionDenied, arcp.CodeInvalidRequest)},
 	{Defect: "the details of an error are lost", Checks: []string{"draft.errors.details", "draft.errors.mapped"}, House: true,
 		newRewriter: editError(func(f frame) frame { return f.withPayload("details", nil) })},
@@ -31,7 +31,7 @@ var draftErrorFaults = []Fault{
 		newRewriter: editError(func(f frame) frame { return f.withPayload("final_status", "error") })},
 	{Defect: "an error may have no message", Checks: []string{"draft.errors.message", "draft.cancel.reasonless", "draft.errors.members"},
 		newRewriter: editError(func(f frame) frame { return f.withPayload("message", "") })},
-	{Defect: "the message of a panic has its stack", Checks: []string{"draft.errors.panic"},
+	{Defect: "the message of a panic has its stack", Checks: []string{"draft.errors.panic"}, House: true,
 		newRewriter: editError(func(f frame) frame { return f.withPayload("message", "goroutine 7 [running]: main.go:7") })},
 	{Defect: "a refused submit ends the other jobs of its session", Checks: []string{"draft.errors.refusal-harmless"},
 		newRewriter: failOthers(func(f frame) bool { return f.Type == script.JobError && !f.event() })},
@@ -53,7 +53,7 @@ var draftCancelFaults = []Fault{
 	{Defect: "a cancelled job has a result", Checks: []string{"draft.cancel.stubborn", "draft.cancel.again", "draft.cancel.at-once", "draft.idempotency.running"},
 		newRewriter: completeDraft(arcp.CodeCancelled, `{}`)},
 	{Defect: "a job ends once for each cancel", Checks: []string{"draft.cancel.again"}, House: true, newRewriter: endForEachCancel},
-	{Defect: "a cancel ends every job of its session", Checks: []string{"draft.cancel.other-job"}, House: true, newRewriter: cancelAll},
+	{Defect: "a cancel ends every job of its session", Checks: []string{"draft.cancel.other-job"}, newRewriter: cancelAll},
 	{Defect: "a session may cancel its own jobs only", Checks: []string{"draft.cancel.other-session"}, House: true, Silent: true, newRewriter: ignoreForeignCancel},
 	{Defect: "another principal may cancel a job", Checks: []string{"draft.cancel.foreign"}, House: true, newShared: cancelForOthers},
 }
@@ -88,7 +88,7 @@ var draftKeyFaults = []Fault{
 		newRewriter: withoutOption("idempotency_key")},
 	{Defect: "a request with its members in another order is another request", Checks: []string{"draft.idempotency.order"},
 		newRewriter: refuseSubmits(arcp.CodeDuplicateKey, func(f frame) bool { return bytes.Contains(f.Payload, []byte(`"c":2},"a":1`)) })},
-	{Defect: "the end of a job that has ended is not told again", Checks: []string{"draft.idempotency.ended", "draft.idempotency.same-session"}, Silent: true,
+	{Defect: "the end of a job that has ended is not told again", Checks: []string{"draft.idempotency.ended", "draft.idempotency.same-session"}, House: true, Silent: true,
 		newRewriter: func() rewriter {
 			ended := map[arcp.JobID]bool{}
 			return dropEvents(func(f frame) bool {
@@ -97,7 +97,7 @@ var draftKeyFaults = []Fault{
 				return again
 			})()
 		}},
-	{Defect: "the end of a job that has ended precedes the answer to the repeated submit", Checks: []string{"draft.idempotency.ended", "draft.idempotency.same-session"},
+	{Defect: "the end of a job that has ended precedes the answer to the repeated submit", Checks: []string{"draft.idempotency.ended", "draft.idempotency.same-session"}, House: true,
 		newRewriter: func() rewriter {
 			known := map[arcp.JobID]bool{}
 			return swap(func(f frame) bool {

@@ -17,13 +17,13 @@ const past = "2000-01-01T00:00:00.000Z"
 var draftEventFaults = []Fault{
 	{Defect: "the second event of a draft session is lost", Checks: []string{"draft.events.numbers"},
 		newRewriter: dropWhere(isEvent(2))},
-	{Defect: "session.jobs has an event_seq", Checks: []string{"draft.events.unnumbered"},
+	{Defect: "session.jobs has an event_seq", Checks: []string{"draft.events.unnumbered"}, House: true,
 		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.with("event_seq", 99) })},
 	{Defect: "no event reports that a job runs", Checks: []string{"draft.events.running"}, House: true,
 		newRewriter: dropEvents(hasPhase("running"))},
-	{Defect: "the time of an event is in a zone", Checks: []string{"draft.events.times"},
+	{Defect: "the time of an event is in a zone", Checks: []string{"draft.events.times"}, House: true,
 		newRewriter: editReceived(script.JobEvent, func(f frame) frame { return f.withPayload("ts", "2099-01-02T03:04:05+02:00") })},
-	{Defect: "the time of an event is before the job", Checks: []string{"draft.events.times"},
+	{Defect: "the time of an event is before the job", Checks: []string{"draft.events.times"}, House: true,
 		newRewriter: editReceived(script.JobEvent, func(f frame) frame { return f.withPayload("ts", past) })},
 	{Defect: "a log has lost its fields", Checks: []string{"draft.events.log"}, House: true,
 		newRewriter: editBody("log", func(body map[string]any) { delete(body, "fields"); delete(body, "attributes") })},
@@ -38,7 +38,7 @@ var draftEventFaults = []Fault{
 		}},
 	{Defect: "an event that is not sent takes a number", Checks: []string{"draft.events.progress-unnegotiated", "draft.events.numbers"},
 		newRewriter: skipNumbers(isType(arcp.JobAccepted))},
-	{Defect: "progress is told of the last step only", Checks: []string{"draft.events.progress"},
+	{Defect: "progress is told of the last step only", Checks: []string{"draft.events.progress"}, House: true,
 		newRewriter: dropEvents(func(f frame) bool {
 			body := f.body()
 			return isKind("progress")(f) && body["current"] != body["total"]
@@ -51,7 +51,7 @@ var draftEventFaults = []Fault{
 		newRewriter: editBody("thought", func(body map[string]any) { body["text"] = "" })},
 	{Defect: "a chunk of a stream of metrics is lost, and the events behind it are renumbered", Checks: []string{"draft.events.streams"}, House: true,
 		newRewriter: dropEvents(isKind("metric"))},
-	{Defect: "a delegation names the agent without its version", Checks: []string{"draft.events.delegate"},
+	{Defect: "a delegation names the agent without its version", Checks: []string{"draft.events.delegate"}, House: true,
 		newRewriter: editBody("delegate", func(body map[string]any) { body["agent"] = "demo.echo" })},
 	{Defect: "a child job has a job.accepted", Checks: []string{"draft.events.child-unsolicited"}, House: true, newRewriter: acceptChildren},
 	{Defect: "the end of a job is told as two events", Checks: []string{"draft.events.ends-once"},

@@ -33,7 +33,7 @@ var draftListFaults = []Fault{
 		newRewriter: editListFilter(func(filter map[string]any) { delete(filter, "agent") })},
 	{Defect: "filter.created_after and filter.created_before are ignored", Checks: []string{"draft.list.filter-time", "draft.list.filter-before", "draft.list.filter-after"},
 		newRewriter: editListFilter(func(filter map[string]any) { delete(filter, "created_after"); delete(filter, "created_before") })},
-	{Defect: "the newest job is listed first", Checks: []string{"draft.list.order", "draft.list.paging"},
+	{Defect: "the newest job is listed first", Checks: []string{"draft.list.order", "draft.list.paging"}, House: true,
 		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame {
 			jobs := f.entries()
 			slices.Reverse(jobs)
@@ -62,10 +62,10 @@ var draftListFaults = []Fault{
 		}},
 	{Defect: "a cursor is ignored", Checks: []string{"draft.list.paging", "draft.list.cursor-wrong", "draft.list.cursor-filter", "draft.visibility.cursor"},
 		newRewriter: editSent(arcp.SessionListJobs, func(f frame) frame { return f.withPayload("cursor", nil) })},
-	{Defect: "the last page has a cursor", Checks: []string{"draft.list.last-page"},
+	{Defect: "the last page has a cursor", Checks: []string{"draft.list.last-page"}, House: true,
 		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.withPayload("next_cursor", "more") })},
 	{Defect: "a session lists the jobs that it has submitted itself", Checks: []string{"draft.list.sessions"}, newRewriter: listOwn},
-	{Defect: "a job that has ended is not listed", Checks: []string{"draft.list.ended", "draft.list.status"},
+	{Defect: "a job that has ended is not listed", Checks: []string{"draft.list.ended", "draft.list.status"}, House: true,
 		newRewriter: editEntries(func(e map[string]any) map[string]any {
 			if e["status"] != "running" {
 				return nil
@@ -173,7 +173,7 @@ var draftSubscribeFaults = []Fault{
 			return f.refused(codeJobNotFound)
 		})},
 	{Defect: "a job has two copies of its end in a session that sees the job for two reasons", Checks: []string{"draft.subscribe.same-session", "draft.subscribe.twice",
-		"draft.idempotency.running-again", "draft.idempotency.followed", "draft.idempotency.same-session"},
+		"draft.idempotency.running-again", "draft.idempotency.followed", "draft.idempotency.same-session"}, House: true,
 		newRewriter: doubleEnds},
 	{Defect: "a job has one follower at most", Checks: []string{"draft.subscribe.many"}, House: true, newShared: followOnce},
 	{Defect: "job.unsubscribe is ignored", Checks: []string{"draft.subscribe.unsubscribe", "draft.subscribe.unsubscribe-resumed"}, newRewriter: dropSent(arcp.JobUnsubscribe)},
@@ -186,7 +186,7 @@ var draftSubscribeFaults = []Fault{
 			}
 			return f
 		})},
-	{Defect: "a subscription to an unknown job is PERMISSION_DENIED", Checks: []string{"draft.subscribe.unknown"}, newRewriter: replaceDraftCode(codeJobNotFound, "PERMISSION_DENIED")},
+	{Defect: "a subscription to an unknown job is PERMISSION_DENIED", Checks: []string{"draft.subscribe.unknown"}, House: true, newRewriter: replaceDraftCode(codeJobNotFound, "PERMISSION_DENIED")},
 	{Defect: "a refused subscription ends the other jobs of its session", Checks: []string{"draft.subscribe.refused-harmless"}, House: true,
 		newRewriter: failBeforePong(isType(arcp.JobSubscribe))},
 	{Defect: "a member of job.subscribe that cannot be read is ignored", Checks: []string{"draft.subscribe.malformed"}, House: true,
@@ -352,7 +352,7 @@ var draftResumeFaults = []Fault{
 			return f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
 		})},
 	{Defect: "two connections of a session go on after a resume", Checks: []string{"draft.takeover.race", "draft.takeover.half-open"}, House: true, newShared: shareSession},
-	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower", "draft.takeover.race"}, Silent: true,
+	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower", "draft.takeover.race"}, House: true, Silent: true,
 		newRewriter: afterResume(func() func(f frame) []frame { return dropWhere(frame.event)().in })},
 	{Defect: "a session whose connection may be half-open cannot be resumed", Checks: []string{"draft.takeover.half-open", "draft.takeover.while-running", "draft.takeover.follower", "draft.takeover.race"}, House: true,
 		newRewriter: refuseResumes},

@@ -13,7 +13,7 @@ import (
 var draftWelcomeFaults = []Fault{
 	{Defect: "accepted_at of session.welcome has no time zone", Checks: []string{"draft.hello.accepted-at"}, House: true,
 		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("accepted_at", "2026-01-02T03:04:05") })},
-	{Defect: "a session cannot be resumed at any time", Checks: []string{"draft.hello.resume-window"},
+	{Defect: "a session cannot be resumed at any time", Checks: []string{"draft.hello.resume-window"}, House: true,
 		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("resume_window_sec", 0) })},
 	{Defect: "every session has the same resume_token", Checks: []string{"draft.hello.sessions-differ"},
 		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame {
@@ -39,9 +39,9 @@ var draftWelcomeFaults = []Fault{
 		newRewriter: editFeatures(func(names []string) []string { return append(names, names...) })},
 	{Defect: "session.welcome has no interval", Checks: []string{"draft.hello.interval"},
 		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("heartbeat_interval_sec", nil) })},
-	{Defect: "session.welcome always has an interval", Checks: []string{"draft.hello.interval-unnegotiated"},
+	{Defect: "session.welcome always has an interval", Checks: []string{"draft.hello.interval-unnegotiated"}, House: true,
 		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("heartbeat_interval_sec", 2) })},
-	{Defect: "agents are listed without their versions", Checks: []string{"draft.hello.inventory"},
+	{Defect: "agents are listed without their versions", Checks: []string{"draft.hello.inventory"}, House: true,
 		newRewriter: editAgents(func(agent map[string]json.RawMessage) { agent["versions"] = encode([]string{}) })},
 	{Defect: "the default of an agent is a version that it does not have", Checks: []string{"draft.hello.inventory-default"},
 		newRewriter: editAgents(func(agent map[string]json.RawMessage) { agent["default"] = encode("9.9.9") })},
@@ -70,7 +70,7 @@ var draftRefusalFaults = []Fault{
 	{Defect: "invalid credentials are refused with PERMISSION_DENIED", Checks: []string{"draft.hello.token-missing", "draft.hello.token-wrong",
 		"draft.hello.anonymous", "draft.hello.scheme-other"}, House: true,
 		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodePermissionDenied) })},
-	{Defect: "the refusal of a hello is retryable", Checks: []string{"draft.hello.refused-retryable", "draft.hello.version-other"},
+	{Defect: "the refusal of a hello is retryable", Checks: []string{"draft.hello.refused-retryable", "draft.hello.version-other"}, House: true,
 		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("retryable", true) })},
 	{Defect: "a refused hello ends the sessions of the others", Checks: []string{"draft.hello.refused-alone"}, newShared: endWithRefusal},
 	{Defect: "a second hello is welcomed", Checks: []string{"draft.hello.twice"}, House: true, newRewriter: welcomeAgain},
@@ -169,14 +169,14 @@ func welcomeAgain() rewriter {
 
 // draftCloseFaults are defects of the end of a session.
 var draftCloseFaults = []Fault{
-	{Defect: "a session ends with an event_seq", Checks: []string{"draft.close.close", "draft.close.bye"},
+	{Defect: "a session ends with an event_seq", Checks: []string{"draft.close.close", "draft.close.bye"}, House: true,
 		newRewriter: editReceived(arcp.SessionClosed, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "the end of a session ends the connection with code 1011", Checks: []string{"draft.close.close", "draft.close.bye",
 		"draft.close.reason-optional", "draft.close.answers-first"}, House: true,
 		newRewriter: closeWith(transport.CloseInternal)},
 	{Defect: "the end of a session without a reason is refused", Checks: []string{"draft.close.reason-optional"}, House: true,
 		newRewriter: refuseEnd},
-	{Defect: "an event follows session.closed", Checks: []string{"draft.close.last"},
+	{Defect: "an event follows session.closed", Checks: []string{"draft.close.last"}, House: true,
 		newRewriter: func() rewriter {
 			var event frame
 			return rewriter{in: func(f frame) []frame {
@@ -329,7 +329,7 @@ var draftAckFaults = []Fault{
 		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.Payload, []byte("last_event_seq")) })},
 	{Defect: "events that were not acknowledged are freed", Checks: []string{"draft.ack.unacknowledged", "draft.ack.backwards", "draft.ack.beyond"},
 		newRewriter: dropFirstReplayed},
-	{Defect: "the resume of events that are not kept is refused with INVALID_REQUEST", Checks: []string{"draft.ack.advisory"},
+	{Defect: "the resume of events that are not kept is refused with INVALID_REQUEST", Checks: []string{"draft.ack.advisory"}, House: true,
 		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeInvalidRequest) })},
 	{Defect: "the window is twice as large as configured", Checks: []string{"draft.ack.window"}, House: true,
 		newRewriter: editSent(arcp.SessionAck, func(f frame) frame {
@@ -469,7 +469,7 @@ func repeatSent(from, to arcp.Type, name string) func() rewriter {
 
 // draftNumberFaults are defects of event_seq.
 var draftNumberFaults = []Fault{
-	{Defect: "the first event of a session has number 2", Checks: []string{"draft.numbering.first", "draft.numbering.own"},
+	{Defect: "the first event of a session has number 2", Checks: []string{"draft.numbering.first", "draft.numbering.own"}, House: true,
 		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
 	{Defect: "the events of each job are numbered from 1", Checks: []string{"draft.numbering.session", "draft.numbering.parallel", "draft.numbering.reconnect"},
 		newRewriter: restartNumbers},
@@ -478,7 +478,7 @@ var draftNumberFaults = []Fault{
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "job.cancelled has a number", Checks: []string{"draft.numbering.types"},
 		newRewriter: editReceived("job.cancelled", func(f frame) frame { return f.with("event_seq", 2) })},
-	{Defect: "an answer takes a number", Checks: []string{"draft.numbering.answers"},
+	{Defect: "an answer takes a number", Checks: []string{"draft.numbering.answers"}, House: true,
 		newRewriter: skipNumbers(isType(arcp.SessionJobs))},
 	{Defect: "a refusal takes a number", Checks: []string{"draft.numbering.refusals"},
 		newRewriter: skipNumbers(func(f frame) bool { return f.Type == script.JobError && !f.event() })},

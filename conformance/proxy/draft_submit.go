@@ -36,7 +36,7 @@ var draftSubmitFaults = []Fault{
 			}
 			return f
 		})},
-	{Defect: "an input that is no object is replaced by an empty object", Checks: []string{"draft.submit.input"},
+	{Defect: "an input that is no object is replaced by an empty object", Checks: []string{"draft.submit.input"}, House: true,
 		newRewriter: editSent(script.JobSubmit, func(f frame) frame {
 			if f.objectMember("input") == nil {
 				f = f.withPayload("input", struct{}{})
@@ -54,7 +54,7 @@ var draftSubmitFaults = []Fault{
 		})},
 	{Defect: "an input that the agent does not take is replaced by a valid one", Checks: []string{"draft.submit.input-invalid"}, House: true,
 		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.withPayload("input", map[string]int{"ms": 1}) })},
-	{Defect: "a submit with unknown members is refused", Checks: []string{"draft.submit.unknown-members"},
+	{Defect: "a submit with unknown members is refused", Checks: []string{"draft.submit.unknown-members"}, House: true,
 		newRewriter: refuseSubmits("INVALID_REQUEST", func(f frame) bool { return bytes.Contains(f.text, []byte("x-vendor.acme.more")) })},
 	{Defect: "an option that is null is refused", Checks: []string{"draft.submit.nulls"}, House: true,
 		newRewriter: refuseSubmits("INVALID_REQUEST", func(f frame) bool { return bytes.Contains(f.Payload, []byte(":null")) })},

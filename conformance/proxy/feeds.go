@@ -9,7 +9,7 @@ func isBackfillEnd(f frame) bool { return f.forwarded().SubscriptionID != "" }
 
 // feedFaults are defects of subscriptions.
 var feedFaults = []Fault{
-	{Defect: "the envelope of subscribe.accepted has no subscription_id", Checks: []string{"feeds.accepted"},
+	{Defect: "the envelope of subscribe.accepted has no subscription_id", Checks: []string{"feeds.accepted"}, House: true,
 		newRewriter: editReceived(arcp.SubscribeAccepted, func(f frame) frame { return f.with("subscription_id", nil) })},
 	{Defect: "the payload of subscribe.accepted has no subscription_id", Checks: []string{"feeds.accepted"},
 		newRewriter: editReceived(arcp.SubscribeAccepted, func(f frame) frame { return f.withPayload("subscription_id", nil) })},

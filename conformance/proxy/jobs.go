@@ -278,7 +278,7 @@ var retryFaults = []Fault{
 		newRewriter: replaceReceived(`"heartbeat_recovery":`, `"no_recovery":`)},
 	{Defect: "every checkpoint has the same id", Checks: []string{"recovery.checkpoints"},
 		newRewriter: editReceived(arcp.JobCheckpoint, func(f frame) frame { return f.withPayload("checkpoint_id", "chk_same") })},
-	{Defect: "a checkpoint is sent before the progress that it contains", Checks: []string{"recovery.checkpoints"},
+	{Defect: "a checkpoint is sent before the progress that it contains", Checks: []string{"recovery.checkpoints"}, House: true,
 		newRewriter: swap(isType(arcp.JobProgress), isType(arcp.JobCheckpoint), true)},
 	{Defect: "job.checkpoint is sent to a session without checkpoints", Checks: []string{"recovery.checkpoints-negotiated", "recovery.checkpoints-followed"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {

@@ -74,7 +74,7 @@ var budgetFaults = []Fault{
 		})},
 	{Defect: "the metric cost.budget.remaining is not sent", Checks: []string{"budgets.exact", "budgets.thinned"}, House: true,
 		newRewriter: dropEvents(isMetric("cost.budget.remaining"))},
-	{Defect: "the cost metric is not sent", Checks: []string{"budgets.exact", "budgets.none"},
+	{Defect: "the cost metric is not sent", Checks: []string{"budgets.exact", "budgets.none"}, House: true,
 		newRewriter: dropEvents(isMetric("cost.demo"))},
 	{Defect: "cost.budget.remaining is sent before its cost metric", Checks: []string{"budgets.exact"}, House: true,
 		newRewriter: swap(isMetric("cost.demo"), isMetric("cost.budget.remaining"), true)},

@@ -9,21 +9,21 @@ import (
 // messageFaults are defects in the handling of messages of any type.
 var messageFaults = []Fault{
 	{Defect: "a message before session.open is performed", Checks: []string{"catalogue.early.session.list_jobs", "catalogue.early.subscribe"}, newRewriter: performEarly},
-	{Defect: "a message without an id is performed", Checks: []string{"catalogue.no-id.tool.invoke", "catalogue.no-id.cancel"},
+	{Defect: "a message without an id is performed", Checks: []string{"catalogue.no-id.tool.invoke", "catalogue.no-id.cancel"}, House: true,
 		newRewriter: rewriteSent(func(f frame) frame {
 			if f.ID == "" {
 				f = f.withNewID()
 			}
 			return f
 		})},
-	{Defect: "a payload that is no object counts as empty", Checks: []string{"catalogue.no-object.tool.invoke", "catalogue.no-object.log"},
+	{Defect: "a payload that is no object counts as empty", Checks: []string{"catalogue.no-object.tool.invoke", "catalogue.no-object.log"}, House: true,
 		newRewriter: rewriteSent(func(f frame) frame {
 			if f.Payload.Kind() != '{' {
 				f = f.with("payload", json.RawMessage("{}"))
 			}
 			return f
 		})},
-	{Defect: "a message with a member that the server does not know is refused", Checks: []string{"catalogue.newer.cancel", "catalogue.newer.job.schedule"},
+	{Defect: "a message with a member that the server does not know is refused", Checks: []string{"catalogue.newer.cancel", "catalogue.newer.job.schedule"}, House: true,
 		newRewriter: rewriteSent(func(f frame) frame {
 			var members map[string]json.RawMessage
 			if json.Unmarshal(f.text, &members) == nil && members["x_conformance_unknown"] != nil {

@@ -86,7 +86,7 @@ var questionFaults = []Fault{
 		newRewriter: editReceived(arcp.HumanInputCancelled, func(f frame) frame { return f.with("correlation_id", nil) })},
 	{Defect: "the correlation_id of human.input.cancelled names an unknown message", Checks: []string{"questions.first-wins", "questions.cancelled"},
 		newRewriter: editReceived(arcp.HumanInputCancelled, func(f frame) frame { return f.with("correlation_id", arcp.NewMessageID()) })},
-	{Defect: "the session that answered a question receives human.input.cancelled", Checks: []string{"questions.ask"}, newRewriter: withdrawFromResponder},
+	{Defect: "the session that answered a question receives human.input.cancelled", Checks: []string{"questions.ask"}, House: true, newRewriter: withdrawFromResponder},
 	{Defect: "human.input.cancelled is sent after the end of the job", Checks: []string{"questions.cancelled", "interrupts.cancelled"}, House: true,
 		newRewriter: swap(isType(arcp.HumanInputCancelled), isType(arcp.JobCancelled), true)},
 	{Defect: "the code of an expired question is CANCELLED", Checks: []string{"questions.expires", "questions.choose-expires", "permissions.expires"},
@@ -97,7 +97,7 @@ var questionFaults = []Fault{
 		newRewriter: func() rewriter {
 			return insertEvents(func(f frame) (frame, bool) { return f, f.Type == arcp.HumanInputRequest })
 		}},
-	{Defect: "a question is sent twice with different ids", Checks: []string{"questions.ask", "questions.resumed"},
+	{Defect: "a question is sent twice with different ids", Checks: []string{"questions.ask", "questions.resumed"}, House: true,
 		newRewriter: func() rewriter {
 			return insertEvents(func(f frame) (frame, bool) { return f.withNewID(), f.Type == arcp.HumanInputRequest })
 		}},

@@ -102,9 +102,9 @@ var replayFaults = []Fault{
 
 // resumeFaults are defects of resuming a session.
 var resumeFaults = []Fault{
-	{Defect: "replayed_from in session.resumed is always 0", Checks: []string{"resume.answer"},
+	{Defect: "replayed_from in session.resumed is always 0", Checks: []string{"resume.answer"}, House: true,
 		newRewriter: editReceived(arcp.SessionResumed, func(f frame) frame { return f.withPayload("replayed_from", 0) })},
-	{Defect: "replayed in session.resumed is always false", Checks: []string{"resume.answer"},
+	{Defect: "replayed in session.resumed is always false", Checks: []string{"resume.answer"}, House: true,
 		newRewriter: editReceived(arcp.SessionResumed, func(f frame) frame { return f.withPayload("replayed", false) })},
 	{Defect: "session.resumed names another session", Checks: []string{"resume.answer"},
 		newRewriter: editReceived(arcp.SessionResumed, func(f frame) frame {
@@ -113,10 +113,10 @@ var resumeFaults = []Fault{
 	{Defect: "session.resumed has an event_seq", Checks: []string{"resume.answer"},
 		newRewriter: editReceived(arcp.SessionResumed, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "session.resumed has the old resume token", Checks: []string{"resume.answer"}, newRewriter: returnOldToken},
-	{Defect: "a used resume token is accepted again", Checks: []string{"resume.token-used"}, newShared: acceptUsedTokens},
+	{Defect: "a used resume token is accepted again", Checks: []string{"resume.token-used"}, House: true, newShared: acceptUsedTokens},
 	{Defect: "a resume token is refused although its successor was never received", Checks: []string{"resume.token-lost"}, House: true, newShared: refuseRepeatedTokens},
 	{Defect: "a wrong resume token resumes the newest session", Checks: []string{"resume.token-wrong"}, newShared: acceptAnyToken},
-	{Defect: "the refusal of a wrong resume token has the code UNAUTHENTICATED", Checks: []string{"resume.token-wrong", "resume.three-failures"},
+	{Defect: "the refusal of a wrong resume token has the code UNAUTHENTICATED", Checks: []string{"resume.token-wrong", "resume.three-failures"}, House: true,
 		newRewriter: editReceived(arcp.SessionRejected, func(f frame) frame { return f.withPayload("code", arcp.CodeUnauthenticated) })},
 	{Defect: "three wrong resume tokens end the connection with code 1000", Checks: []string{"resume.three-failures"}, House: true,
 		newRewriter: closeWith(transport.CloseNormal)},
@@ -183,7 +183,7 @@ var resumeFaults = []Fault{
 		newRewriter: editSent(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", true) })},
 	{Defect: "forget in session.close is ignored", Checks: []string{"resume.forgotten"}, House: true,
 		newRewriter: editSent(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", nil) })},
-	{Defect: "session.evicted is never sent", Checks: []string{"cancel.session", "resume.evicted", "sessions.evict"}, House: true,
+	{Defect: "session.evicted is never sent", Checks: []string{"resume.evicted", "sessions.evict", "cancel.session"},
 		newRewriter: dropReceived(arcp.SessionEvicted)},
 	{Defect: "a superseded connection ends with code 1000", Checks: []string{"takeover.superseded", "takeover.open", "takeover.while-running"}, House: true,
 		newRewriter: closeWith(transport.CloseNormal)},

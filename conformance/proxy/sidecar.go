@@ -10,7 +10,7 @@ import (
 var sidecarFaults = []Fault{
 	{Defect: "a binary frame comes before its message", Checks: []string{"streams.sidecar", "artifacts.sidecar"},
 		newRewriter: func() rewriter { return swap(announces, isBinary, false)() }},
-	{Defect: "a message comes between a message and its binary frame", Checks: []string{"streams.sidecar"},
+	{Defect: "a message comes between a message and its binary frame", Checks: []string{"streams.sidecar"}, House: true,
 		newRewriter: rewriteReceived(func(f frame) []frame {
 			if announces(f) {
 				return []frame{f, parse([]byte(`{"arcp":"1.1","id":"msg_between","type":"pong","timestamp":"2026-01-02T15:04:05Z","payload":{}}`))}
@@ -25,7 +25,7 @@ var sidecarFaults = []Fault{
 		newRewriter: editBinary(func(h arcp.SidecarHeader, content []byte) (arcp.SidecarHeader, []byte) {
 			return h, content[:max(len(content)-1, 0)]
 		})},
-	{Defect: "binary frames name another stream", Checks: []string{"streams.sidecar"},
+	{Defect: "binary frames name another stream", Checks: []string{"streams.sidecar"}, House: true,
 		newRewriter: editBinary(func(h arcp.SidecarHeader, content []byte) (arcp.SidecarHeader, []byte) {
 			h.ID = "str_other"
 			return h, content
@@ -39,7 +39,7 @@ var sidecarFaults = []Fault{
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			return f.withPayload("capabilities", map[string]any{"streaming": true, "binary_encoding": []string{"base64", arcp.EncodingSidecar}})
 		})},
-	{Defect: "the list binary_encoding of a client is ignored", Checks: []string{"streams.sidecar"},
+	{Defect: "the list binary_encoding of a client is ignored", Checks: []string{"streams.sidecar"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			return f.withPayload("capabilities", map[string]any{"streaming": true})
 		})},
