@@ -152,6 +152,9 @@ func TestDraftConformance(t *testing.T) {
 	}
 }
 
+// unsent is the rule of an event that the command never sends: none of its agents reports calls of tools.
+const unsent = "draft.frames.toolresult"
+
 // checkDraft runs the checks of the draft dialect as a library.
 func checkDraft(t *testing.T, lib strict.Library) {
 	endToEnd(t)
@@ -178,7 +181,7 @@ func checkDraft(t *testing.T, lib strict.Library) {
 		t.Fatal(err)
 	}
 	report.Results = slices.DeleteFunc(report.Results, func(r conformance.Result) bool {
-		return r.Status == conformance.Passed || r.Status == conformance.Skipped && restarts[r.ID]
+		return r.Status == conformance.Passed || r.Status == conformance.Skipped && (restarts[r.ID] || r.ID == unsent)
 	})
 	if len(report.Results) == 0 {
 		return
