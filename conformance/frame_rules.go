@@ -23,8 +23,7 @@ type rule struct {
 	check   func(v *validator, f *received) error
 }
 
-// rules are the rules of frames in the RFC's dialect. A frame that violates several of them is a
-// violation of the first one.
+// rules are the rules of frames in the RFC's dialect.
 var rules = []rule{
 	{id: "envelope", title: "a frame is a JSON object with arcp, id, type, timestamp and the object payload", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: alone(envelopeRule)},
 	{id: "timestamp", title: "timestamp is RFC 3339", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: alone(timestampRule)},

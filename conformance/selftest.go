@@ -110,7 +110,7 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 	var missed []string
 	for i := range checks {
 		switch {
-		case !r.detects(ctx, &f, &checks[i], Levels, attempts):
+		case !r.detects(ctx, &f, &checks[i], Levels, attempts, detectionTimeout(&f)):
 			missed = append(missed, checks[i].ID)
 		case r.target.Dialect != arcp.DialectDraft:
 			return r.protocolTrial(ctx, f, checks)
@@ -124,12 +124,12 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 
 // protocolTrial tests one fault with the rules of the protocol only.
 func (r *runner) protocolTrial(ctx context.Context, f proxy.Fault, checks []Check) error {
-	most := attempts
-	if f.House {
-		most = 1 // no attempt may detect it
+	most, timeout := attempts, detectionTimeout(&f)
+	if f.House { // no attempt may detect it, and no check may be late
+		most, timeout = 1, soundTimeout
 	}
 	for i := range checks {
-		if c := &checks[i]; c.Level == House || !r.detects(ctx, &f, c, ProtocolLevels, most) {
+		if c := &checks[i]; c.Level == House || !r.detects(ctx, &f, c, ProtocolLevels, most, timeout) {
 			continue
 		}
 		if f.House {
@@ -143,14 +143,19 @@ func (r *runner) protocolTrial(ctx context.Context, f proxy.Fault, checks []Chec
 	return nil
 }
 
+// detectionTimeout returns the limit for a check that should fail behind a fault.
+func detectionTimeout(f *proxy.Fault) time.Duration {
+	if f.Silent {
+		return silentTimeout
+	}
+	return DefaultTimeout
+}
+
 // detects reports whether the check fails behind the fault, or receives a frame that violates a rule
 // of the levels, in one of the attempts.
-func (r *runner) detects(ctx context.Context, f *proxy.Fault, c *Check, levels []Level, attempts int) bool {
+func (r *runner) detects(ctx context.Context, f *proxy.Fault, c *Check, levels []Level, attempts int, timeout time.Duration) bool {
 	opts := *r.opts
-	opts.Levels, opts.Timeout = levels, DefaultTimeout
-	if f.Silent {
-		opts.Timeout = silentTimeout
-	}
+	opts.Levels, opts.Timeout = levels, timeout
 	for range attempts {
 		faulty := &runner{target: r.target.behind(f), opts: &opts, server: r.server}
 		if faulty.runOne(ctx, c).Status == Failed || faulty.findings.any() {
