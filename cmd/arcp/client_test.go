@@ -24,6 +24,8 @@ func TestInvokeReadsArgumentsAndPrintsResult(t *testing.T) {
 	t.Setenv("ARCP_TOKEN", "secret")
 	t.Setenv("ARCP_URL", p.url)
 	wantOutcome(t, "the environment", cli(t, "invoke", "demo.echo"), exitOK, "{}\n", "")
+	t.Setenv("ARCP_TOKEN", "stale")
+	wantRefusal(t, cli(t, "invoke", "demo.echo"), exitAuth, "UNAUTHENTICATED: unknown bearer token; the token is the one of $ARCP_TOKEN: unset it")
 }
 
 func TestInvokePrintsEvents(t *testing.T) {

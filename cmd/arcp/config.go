@@ -61,7 +61,7 @@ func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*setti
 // newConfigDocs prints docs/configuration.md.
 func newConfigDocs(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "docs", Short: "Print docs/configuration.md", Args: noArgs, Hidden: true,
+		Use: "docs", Short: "Print the reference of all settings", Args: noArgs,
 		RunE: action(func(*cobra.Command, []string) error {
 			_, err := a.stdout.Write(settings.AppendDocument(nil))
 			return err

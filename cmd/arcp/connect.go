@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,6 +35,7 @@ type target struct {
 	context     string // value of --context
 	usedContext string // name of the context that has the URL; "": none
 	url, token  string
+	tokenFrom   string // where the token is from, for errors
 	dialect     string
 	output      *outputFlag
 	interactive bool // questions to people are received
@@ -87,11 +89,22 @@ func (tg *target) resolve(a *app) error {
 	if u.Scheme == "unix" {
 		return nil // the operating system identifies the user
 	}
-	tg.token = cmp.Or(tg.token, a.env("ARCP_TOKEN"))
-	if tg.token == "" {
-		tg.token = tokenOfDev(u)
-	}
+	tg.findToken(a, u)
 	return nil
+}
+
+// findToken sets the token unless --token or the context has.
+func (tg *target) findToken(a *app, u *url.URL) {
+	if tg.token != "" {
+		return
+	}
+	if tg.token = a.env("ARCP_TOKEN"); tg.token != "" {
+		tg.tokenFrom = "the token is the one of $ARCP_TOKEN: unset it, or set it to a token of this runtime"
+		return
+	}
+	if tg.token = tokenOfDev(u); tg.token != "" {
+		tg.tokenFrom = "the token is the one of an earlier `arcp dev`: give --token or set ARCP_TOKEN"
+	}
 }
 
 func dialable(u *url.URL) bool {
@@ -213,10 +226,12 @@ func (tg *target) explain(err error) error {
 		return &exitError{code, tlsProblem(tg.url, err)}
 	case code == exitAuth && tg.token == "":
 		return fmt.Errorf("%w; give --token or set ARCP_TOKEN", err)
+	case code == exitAuth && tg.tokenFrom != "":
+		return fmt.Errorf("%w; %s", err, tg.tokenFrom)
 	case code == exitUnreachable && strings.Contains(err.Error(), "shutting down"):
 		return &exitError{code, fmt.Errorf("the runtime at %s is shutting down; try again in a moment", tg.url)}
 	case code == exitUnreachable && strings.Contains(err.Error(), "status code"):
-		return &exitError{code, fmt.Errorf("the server at %s is not a runtime: %w; use the URL of the listening line", tg.url, netCause(err))}
+		return &exitError{code, fmt.Errorf("the server at %s is not a runtime: %s; use the URL of the listening line", tg.url, upgradeCause(err))}
 	case code == exitUnreachable:
 		return &exitError{code, fmt.Errorf("no runtime answers at %s: %w; %s", tg.url, netCause(err), tg.startHint())}
 	}
@@ -243,6 +258,17 @@ func netCause(err error) error {
 		return e.Err
 	}
 	return err
+}
+
+// refusedUpgrade matches the answer to an upgrade in an error of the WebSocket library.
+var refusedUpgrade = regexp.MustCompile(`status code 101 but got ([0-9]+)(.*)`)
+
+// upgradeCause returns why a server has refused an upgrade.
+func upgradeCause(err error) string {
+	if m := refusedUpgrade.FindStringSubmatch(err.Error()); m != nil {
+		return "HTTP status " + m[1] + m[2]
+	}
+	return netCause(err).Error()
 }
 
 // closeSession ends a session for good. Its jobs continue.

@@ -194,10 +194,14 @@ func (c *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.Per
 	return c.client.Deny(ctx, id, client.DenyParams{Permission: q.Permission, Reason: "denied"})
 }
 
-// input reads a line of JSON. The runtime validates it.
+// input reads a line of JSON, or of text if the schema wants a string. The runtime validates it.
 func (c *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInputRequestPayload) error {
+	schema, isText := compact(q.ResponseSchema), wantsText(q.ResponseSchema)
 	prompt := "JSON: "
-	if schema := compact(q.ResponseSchema); schema != "" {
+	switch {
+	case isText:
+		prompt = "text: "
+	case schema != "":
 		prompt = "JSON like " + schema + ": "
 	}
 	if len(q.Default) > 0 {
@@ -208,13 +212,27 @@ func (c *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInp
 		return err
 	}
 	value := arcp.Raw(line)
-	if line == "" && len(q.Default) > 0 {
+	switch {
+	case line == "" && len(q.Default) > 0:
 		value = q.Default
+	case isText && !strings.HasPrefix(line, `"`):
+		value = arcp.AppendString(nil, line)
 	}
-	if !value.IsValid() {
-		return fmt.Errorf(`not JSON; write a text with quotes: %s`, arcp.AppendString(nil, line))
+	switch {
+	case value.IsValid():
+		return c.client.RespondInput(ctx, id, value)
+	case schema != "":
+		return fmt.Errorf("not JSON; write a value like %s", schema)
 	}
-	return c.client.RespondInput(ctx, id, value)
+	return fmt.Errorf("not JSON; write a text with quotes: %s", arcp.AppendString(nil, line))
+}
+
+// wantsText reports whether a schema wants a string.
+func wantsText(schema arcp.Raw) bool {
+	var s struct {
+		Type string `json:"type"`
+	}
+	return arcp.Unmarshal(schema, &s) == nil && s.Type == "string" // another form of type wants JSON
 }
 
 // choice reads the number or the id of an option.

@@ -294,7 +294,8 @@ func TestDoctorOfWorkers(t *testing.T) {
 		"artifact.put":    arcp.ArtifactObject{ArtifactID: "art_1"},
 		"artifact.get":    arcp.ArtifactChunk{Data: []byte("arcp doctor")},
 		"host.agents": arcp.Page[workerAgent]{Items: []workerAgent{{ID: "agent-1", Name: "rev", Status: "disconnected", Executes: []string{"py.rev@1.0.0"}},
-			{ID: "agent-2", Name: "up", Status: "idle", Executes: []string{"py.up@1.0.0"}}, {ID: "agent-3", Name: "view", Status: "disconnected"}}},
+			{ID: "agent-2", Name: "up", Status: "idle", Executes: []string{"py.up@1.0.0"}}, {ID: "agent-3", Name: "view", Status: "disconnected"},
+			{ID: "agent-4", Name: "earlier", Status: "disconnected", Executes: []string{"py.up@1.0.0"}}}},
 	}
 	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
 		if env.Type == arcp.SessionListJobs {
@@ -327,8 +328,8 @@ func TestDoctorOfWorkers(t *testing.T) {
 	o := r.cli("doctor")
 	wantOutcome(t, "jobs", o, exitFailed,
 		"problem   your jobs that wait for a connected worker of py.rev@1.0.0: 2, the oldest since 2030-01-02 15:04:05; start a worker of py.rev@1.0.0, or cancel", "")
-	wantOutcome(t, "agents", o, exitFailed, "problem   the worker rev, agent agent-1, is disconnected: it executes py.rev@1.0.0; start", "")
-	for _, text := range []string{"sleep@1.0.0", "echo@1.0.0", "agent-2", "agent-3"} {
+	wantOutcome(t, "agents", o, exitFailed, "problem   the worker rev, agent agent-1, is disconnected, and no other one executes py.rev@1.0.0; start", "")
+	for _, text := range []string{"sleep@1.0.0", "echo@1.0.0", "agent-2", "agent-3", "agent-4"} {
 		if strings.Contains(o.stdout, text) {
 			t.Errorf("%s is a finding:\n%s", text, o.stdout)
 		}

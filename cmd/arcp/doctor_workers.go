@@ -38,14 +38,31 @@ func (d *diagnosis) workers(ctx context.Context, c *client.Client) {
 		return
 	}
 	found := len(tools)
+	executed := connectedTools(agents.Items)
 	for i := range agents.Items {
-		if a := &agents.Items[i]; a.Status == "disconnected" && len(a.Executes) > 0 {
+		a := &agents.Items[i]
+		missing := slices.DeleteFunc(slices.Clone(a.Executes), func(ref string) bool { return executed[ref] })
+		if a.Status == agentDisconnected && len(missing) > 0 {
 			found++
-			d.add(check, statusProblem, "start the worker again, or end its session",
-				"the worker %s, agent %s, is disconnected: it executes %s", a.Name, a.ID, strings.Join(a.Executes, ", "))
+			d.add(check, statusProblem, "start the worker again, or end its session: `arcp sessions ls`, `arcp sessions evict SESSION --forget`",
+				"the worker %s, agent %s, is disconnected, and no other one executes %s", a.Name, a.ID, strings.Join(missing, ", "))
 		}
 	}
-	d.conclude(check, found, len(agents.Items), "none of your jobs waits for a worker, and none of your workers is disconnected")
+	d.conclude(check, found, len(agents.Items), "none of your jobs waits for a worker, and each tool of your workers has one that is connected")
+}
+
+// agentDisconnected is the status of an agent whose session has no connection.
+const agentDisconnected = "disconnected"
+
+// connectedTools returns the tools of the agents that are connected.
+func connectedTools(agents []workerAgent) map[string]bool {
+	refs := make(map[string]bool)
+	for i := range agents {
+		for _, ref := range agents[i].Executes {
+			refs[ref] = refs[ref] || agents[i].Status != agentDisconnected
+		}
+	}
+	return refs
 }
 
 // workerAgent has the members of an agent that are checked.

@@ -128,7 +128,7 @@ func TestInvokeFlagsSetTheLease(t *testing.T) {
 		`"spent":"0.30"`, "budget     0.10 USD left\n")
 	wantOutcome(t, "too much", p.cli("invoke", "demo.spend", spend, "--lease", calls, "--budget", "USD:0.20"), exitDenied,
 		"", "BUDGET_EXHAUSTED")
-	wantOutcome(t, "no amount", p.cli("invoke", "demo.spend", spend, "--budget", "USD"), exitFailed, "", "INVALID_REQUEST")
+	wantOutcome(t, "no amount", p.cli("invoke", "demo.spend", spend, "--budget", "USD"), exitUsage, "", `--budget "USD": give a currency`)
 }
 
 // The two switches of the server change when a job is stopped by its lease.
@@ -227,13 +227,18 @@ func TestConsoleAsksQuestions(t *testing.T) {
 	c.leaves(exitOK, `{"choice_id":"abort","responded_by":"arcp-cli"}`+"\n")
 
 	c = sit("demo.ask", branch, "--follow")
-	c.sees(`JSON like {"type":"string","minLength":1}:`)
-	c.types("main")
-	c.sees(`not JSON; write a text with quotes: "main"`)
+	c.sees("text:")
 	c.types(`""`)
 	c.sees("the answer is invalid: ")
-	c.types(`"main"`)
+	c.types("main")
 	c.leaves(exitOK, `{"value":"main","responded_by":"arcp-cli"}`+"\n")
+
+	c = sit("demo.ask", `{"prompt":"How many?","response_schema":{"type":"integer"}}`, "--follow")
+	c.sees(`JSON like {"type":"integer"}:`)
+	c.types("two")
+	c.sees(`not JSON; write a value like {"type":"integer"}`)
+	c.types("2")
+	c.leaves(exitOK, `{"value":2,"responded_by":"arcp-cli"}`+"\n")
 
 	c = sit("demo.ask", `{"prompt":"Branch?","default":"dev"}`, "--follow")
 	c.sees(`["dev"] JSON:`)
@@ -249,13 +254,13 @@ func TestConsoleWithoutAnAnswer(t *testing.T) {
 		return atTerminal(t, append([]string{"invoke", "--url", p.url, "--token", "secret"}, args...)...)
 	}
 	c := sit("demo.ask", branch, "--follow")
-	c.sees("JSON like")
+	c.sees("text:")
 	wantOutcome(t, "elsewhere", p.cli("input", "answer", p.question(), `"elsewhere"`), exitOK, "", "")
 	c.leaves(exitOK, `{"value":"elsewhere","responded_by":"alice"}`+"\n")
 	c.sees("withdrawn  answered")
 
 	c = sit("demo.ask", branch, "--follow")
-	c.sees("JSON like")
+	c.sees("text:")
 	id := p.question()
 	if err := c.keys.Close(); err != nil {
 		t.Fatal(err)

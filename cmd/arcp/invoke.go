@@ -16,6 +16,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/runtime"
 )
 
 // timeoutGrace is the time that the client waits for the end of a job after the job's own limit.
@@ -104,6 +105,12 @@ func (in invocation) request(a *app, args []string) (client.InvokeParams, error)
 
 // authority sets the lease and the budget of the job.
 func (in invocation) authority(a *app, o *arcp.SubmitOptions) (err error) {
+	for _, amount := range in.budget {
+		budget, err := arcp.Marshal(map[string][]string{arcp.NamespaceCostBudget: {amount}})
+		if err != nil || runtime.CheckLease(budget) != nil {
+			return usagef("--budget %q: give a currency and an amount, for example USD:5.00", amount)
+		}
+	}
 	o.CostBudget = in.budget
 	if in.lease != "" {
 		if in.lease == "-" {

@@ -69,7 +69,7 @@ func TestScheduleFlags(t *testing.T) {
 	wantOutcome(t, "the budget suffices", p.cli("jobs", "wait", strings.TrimSpace(o.stdout)), exitOK, "", "")
 	wantRefusal(t, p.cli("schedule", "add", "demo.echo", "--every", "bogus"), exitUsage, "--every bogus: wrong format; give an RRULE such as FREQ=")
 	wantOutcome(t, "a malformed lease", p.cli("schedule", "add", "demo.echo", "--after", "0s", "--lease", `{"tool.call":5}`), exitFailed, "", "INVALID_REQUEST: lease")
-	wantOutcome(t, "a malformed budget", p.cli("schedule", "add", "demo.echo", "--after", "0s", "--budget", "much"), exitFailed, "", "INVALID_REQUEST")
+	wantOutcome(t, "a malformed budget", p.cli("schedule", "add", "demo.echo", "--after", "0s", "--budget", "much"), exitUsage, "", `--budget "much": give a currency`)
 
 	first := p.schedule("--after", "24h", "--idempotency-key", "k")
 	if again := p.schedule("--after", "24h", "--idempotency-key", "k"); again != first {
