@@ -72,12 +72,23 @@ func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	}
 	s, err := c.Compile(url)
 	if err != nil {
-		return nil, err
+		return nil, schemaError(err)
 	}
 	if s.Bool != nil && *s.Bool {
 		return nil, nil
 	}
 	return &validator{s, countPaths(s, make(map[*jsonschema.Schema]int))}, nil
+}
+
+// schemaError returns an error of the compiler in one sentence: what is wrong in the schema with the first path.
+func schemaError(err error) error {
+	if bad, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		if verr, ok := errors.AsType[*jsonschema.ValidationError](bad.Err); ok {
+			f := firstOf(faults(verr))
+			return errors.New(f.text("the schema", "member"))
+		}
+	}
+	return err
 }
 
 // CheckSchema returns INVALID_ARGUMENT for a schema that cannot be compiled. An empty schema allows
@@ -135,13 +146,18 @@ func (v *validator) check(raw arcp.Raw) *fault {
 }
 
 func (v *validator) first(fs []fault) *fault {
-	f := slices.MinFunc(fs, func(a, b fault) int {
-		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.keyword, b.keyword), strings.Compare(a.want, b.want))
-	})
+	f := firstOf(fs)
 	if f.keyword == "additionalProperties" && strings.Count(f.path, "/") == 1 && len(v.schema.Properties) > 0 {
 		f.want += "; known are " + strings.Join(slices.Sorted(maps.Keys(v.schema.Properties)), ", ")
 	}
 	return &f
+}
+
+// firstOf returns the fault with the first path.
+func firstOf(fs []fault) fault {
+	return slices.MinFunc(fs, func(a, b fault) int {
+		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.keyword, b.keyword), strings.Compare(a.want, b.want))
+	})
 }
 
 // fault is a violation of a schema.
