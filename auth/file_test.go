@@ -112,6 +112,7 @@ func TestBadFilesNameTheEntry(t *testing.T) {
 		why, text string
 		parts     []string
 	}{
+		{"a key like no other", "badauth: 1", []string{"line 1: ", `unknown key "badauth": want one of `}},
 		{"a misspelt key", "principal: []", []string{"line 1: ", `unknown key "principal"`, `did you mean "principals"?`}},
 		{"a misspelt key inside", "principals:\n- name: a\n  rolls: [client]",
 			[]string{"line 3: principals[0]: ", `unknown key "rolls"`, `"roles"`}},

@@ -197,14 +197,21 @@ func unsupported(feature string) reader {
 	}
 }
 
-// unknownWord returns an error that names the unknown word, if it may be shown, and the nearest
-// known word.
+// unknownWord returns an error that names the unknown word, if it may be shown, and the known word
+// that it resembles, or else all known words.
 func unknownWord[T ~string](kind string, value T, known []T) error {
-	return fmt.Errorf("unknown %s %s: did you mean %q?", kind, shown(string(value)), nearest(string(value), known))
+	if near := nearest(string(value), known); near != "" {
+		return fmt.Errorf("unknown %s %s: did you mean %q?", kind, shown(string(value)), near)
+	}
+	words := make([]string, len(known))
+	for i, k := range known {
+		words[i] = string(k)
+	}
+	return fmt.Errorf("unknown %s %s: want one of %s", kind, shown(string(value)), strings.Join(words, ", "))
 }
 
 // nearest returns the first known word that starts with s, or else the one with the
-// fewest edits to it.
+// fewest edits to it, at most a third of its length or 2; "": there is none.
 func nearest[T ~string](s string, known []T) T {
 	s = strings.ToLower(s)
 	start := s[:min(len(s), 2*maxShown)] // of a long one only the start counts
@@ -216,6 +223,9 @@ func nearest[T ~string](s string, known []T) T {
 		if d := levenshtein.ComputeDistance(start, strings.ToLower(string(k))); d < least {
 			best, least = k, d
 		}
+	}
+	if least > max(2, len(s)/3) {
+		return ""
 	}
 	return best
 }
