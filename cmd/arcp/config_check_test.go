@@ -44,7 +44,7 @@ provisioners:
 		file + `:5:11: tls-cert needs --tls-key`,
 		file + `:7:18: artifact-bucket: artifacts in a bucket need a data directory`,
 		file + `:8:18: secret-key-file: `,
-		file + `:10:5: tools[0] (x): exec: `,
+		file + `:10:21: tools[0] (x).exec: exec: `,
 		file + `:11:27: tools[1] (y): unknown key "limts"; did you mean "limits"?`,
 		file + `:12:11: tools[2] (m).mcp: `,
 		file + `:13:33: tools[3] (w).worker.command: `,
@@ -110,7 +110,7 @@ provisioners:
 	for _, want := range []string{
 		file + `:2:1: drain: the key is also in line 1: remove one of them`,
 		file + `:3:9: listen nowhere: give HOST:PORT`,
-		file + `:6:5: tools[0] (x): exec: `,
+		file + `:6:21: tools[0] (x).exec: exec: `,
 		file + `:6:45: tools[0] (x): unknown key "timeout"; did you mean "limits.timeout_ms"?`,
 		file + `:7:11: tools[1] (m).mcp: `,
 		file + `:7:54: tools[1] (m).mcp: unknown key "args"; did you mean "command"?`,

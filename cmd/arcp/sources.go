@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	osexec "os/exec"
 	"path/filepath"
 	"slices"
 
@@ -44,7 +46,10 @@ func loadTools(v *settings.Values, log zerolog.Logger) (*toolConfig, error) {
 			e.Exec.Hide = secrets
 			c.commands = append(c.commands, *e.Exec)
 			e.Exec.Log = log
-			key, err = "", exec.Check(e.Exec)
+			err = exec.Check(e.Exec)
+			if _, missing := errors.AsType[*osexec.Error](err); missing {
+				key = "exec"
+			}
 		case e.MCP != nil:
 			server := mcpConfig(e.MCP)
 			c.servers = append(c.servers, server)

@@ -78,7 +78,7 @@ func TestCommandsOfTheFile(t *testing.T) {
 func TestToolsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for tools, want := range map[string]string{
-		`  - {name: x, exec: [no-such-program-here]}`:               "tools[0] (x): exec: ",
+		`  - {name: x, exec: [no-such-program-here]}`:               "tools[0] (x).exec: exec: ",
 		`  - {name: x, exec: [sh], limit: {}}`:                      `tools[0] (x): unknown key "limit"; did you mean "limits"?`,
 		"  - {name: x, exec: [sh]}\n  - {name: demo.y, exec: [sh]}": `tools[1] (demo.y).name: names that begin with "demo." are the runtime's own`,
 	} {

@@ -89,7 +89,7 @@ func checkTool(c tool.Capability, found settings.Mistakes) error {
 	} {
 		if !hasMistake(found, part.keys...) {
 			part.c.Name, part.c.Version = named.Name, named.Version
-			list.Add(tryTool(part.c))
+			list.Add(tryTool(part.c), part.keys[0])
 		}
 	}
 	return list.OrNil()

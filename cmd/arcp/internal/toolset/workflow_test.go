@@ -117,7 +117,7 @@ func TestErrorsNameTheWorkflow(t *testing.T) {
 		`- {name: w, steps: {a: {approval: perhaps}}}`:                                        `workflows[0] (w).steps.a.approval: want none, manual`,
 		`- {name: w, steps: {a: {tool: x, arguments: {n: .inf}}}}`:                            `workflows[0] (w).steps.a.arguments: it has something that JSON has not`,
 		`- {name: w, limits: {memory: 1MiB}, steps: {a: {tool: x}}}`:                          `workflows[0] (w).limits`,
-		`- {name: w, input_schema: {type: objekt}, steps: {a: {tool: x}}}`:                    `workflows[0] (w): tool w@1.0.0: input schema:`,
+		`- {name: w, input_schema: {type: objekt}, steps: {a: {tool: x}}}`:                    `workflows[0] (w).input_schema: tool w@1.0.0: input schema:`,
 		`- {name: w, steps: {a: {tool: x}}, result: "=steps.b"}`:                              `workflows[0] (w): result: "=steps.b": steps.b: not a step`,
 		"- {name: w, steps: {a: {tool: x}}}\n  - {name: w, steps: {a: {tool: x}}}":            `workflows[1] (w): workflows[0] (w) has the same tool w@1.0.0`,
 		"- {name: w, steps: {a: {approval: manual}}}\n  - {name: w.a, steps: {a: {tool: x}}}": `workflows[1] (w.a): workflows[0] (w) has the same tool w.a@1.0.0`,
