@@ -20,6 +20,7 @@ var errStopped = errors.New("the process has stopped")
 type disk struct {
 	names   map[string]*inode
 	durable map[string]*inode // the names that survive a loss of power
+	journal bool              // names are durable at once
 	left    int               // operations until the stop; negative: it does not stop
 	after   bool              // the last operation happens
 	stopped bool
@@ -56,7 +57,9 @@ func (d *disk) restart(powerLoss bool) {
 	if !powerLoss {
 		return
 	}
-	d.names = maps.Clone(d.durable)
+	if !d.journal {
+		d.names = maps.Clone(d.durable)
+	}
 	for _, n := range d.names {
 		n.data = n.data[:n.synced]
 	}
@@ -146,32 +149,40 @@ func (c *diskCommitter) Commit(ctx context.Context, w *store.Write, done func(er
 
 // Rows and content agree after a stop at any operation of a put and a release.
 func TestRowsAndContentAgreeAfterACrash(t *testing.T) {
-	for _, powerLoss := range []bool{false, true} {
-		for _, after := range []bool{false, true} {
-			steps := 0
-			for ; crashAt(t, steps, after, powerLoss); steps++ {
-			}
-			if steps < 9 { // create, write, write, rename, sync, sync, commit; commit, remove
-				t.Errorf("the processes stopped at %d operations only", steps)
-			}
+	for bits := range 16 {
+		c := crash{powerLoss: bits&1 > 0, after: bits&2 > 0, renamesOpen: bits&4 > 0, journal: bits&8 > 0}
+		for c.operation = 0; crashAt(t, c); c.operation++ {
+		}
+		if c.operation < 9 { // create, write, write, rename, sync, sync, commit; commit, remove
+			t.Errorf("%+v: the processes stopped at %d operations only", c, c.operation)
 		}
 	}
 }
 
+// crash is the stop of a process at an operation.
+type crash struct {
+	operation   int
+	after       bool // the operation happens
+	powerLoss   bool
+	renamesOpen bool // a file gets its name before it is synced
+	journal     bool // names are durable at once
+}
+
 // crashAt puts an artifact and releases another one in a process that stops at an operation. It reports
 // whether the process has stopped.
-func crashAt(t *testing.T, operation int, after, powerLoss bool) bool {
+func crashAt(t *testing.T, c crash) bool {
 	t.Helper()
 	d := newDisk()
-	f := newFixture(t, &Files{d}, Limits{})
+	d.journal = c.journal
+	f := newFixture(t, &Files{d, c.renamesOpen}, Limits{})
 	log := &diskCommitter{disk: d, committer: committer{store: f.rows}}
 	f.opts.Log = log
 	kept, released := f.put("alice", "kept"), f.put("alice", "released")
-	d.left, d.after = operation, after
+	d.left, d.after = c.operation, c.after
 	added, putErr := f.putChunks("alice", "ad", "ded")
 	releaseErr := f.Release(t.Context(), "alice", released.ID)
 	stopped := d.stopped
-	d.restart(powerLoss)
+	d.restart(c.powerLoss)
 	f.restart(Limits{})
 
 	var rows []arcp.ArtifactID
@@ -186,7 +197,7 @@ func crashAt(t *testing.T, operation int, after, powerLoss bool) bool {
 	slices.Sort(files)
 	slices.Sort(rows)
 	if !slices.Equal(rows, files) {
-		t.Errorf("stop at operation %d, after it %v: rows %v, files %v", operation, after, rows, files)
+		t.Errorf("%+v: rows %v, files %v", c, rows, files)
 	}
 	for _, id := range rows {
 		if want := map[arcp.ArtifactID]string{kept.ID: "kept", released.ID: "released"}[id]; want != "" {
@@ -196,13 +207,13 @@ func crashAt(t *testing.T, operation int, after, powerLoss bool) bool {
 		}
 	}
 	if !slices.Contains(rows, kept.ID) {
-		t.Errorf("stop at operation %d: an artifact is lost", operation)
+		t.Errorf("%+v: an artifact is lost", c)
 	}
 	if putErr == nil && !slices.Contains(rows, added.ID) {
-		t.Errorf("stop at operation %d: a put that was answered is lost", operation)
+		t.Errorf("%+v: a put that was answered is lost", c)
 	}
 	if releaseErr == nil && slices.Contains(rows, released.ID) {
-		t.Errorf("stop at operation %d: a released artifact is back", operation)
+		t.Errorf("%+v: a released artifact is back", c)
 	}
 	return stopped
 }

@@ -16,7 +16,10 @@ import (
 const unfinished = ".part"
 
 // Files is a Content in a directory. Each artifact is a file with its id as name.
-type Files struct{ fs fileSystem }
+type Files struct {
+	fs          fileSystem
+	renamesOpen bool // a file that is open can get another name
+}
 
 // OpenFiles returns the Files in a directory, which it creates with mode 0700 unless it exists. No
 // other process may use the directory.
@@ -27,7 +30,7 @@ func OpenFiles(dir string) (*Files, error) {
 	if err := osfile.SyncDir(filepath.Dir(dir)); err != nil {
 		return nil, err
 	}
-	return &Files{directory(dir)}, nil
+	return &Files{directory(dir), osfile.RenamesOpen}, nil
 }
 
 // Create implements Content.
@@ -36,7 +39,7 @@ func (f *Files) Create(_ string, id arcp.ArtifactID) (Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fileWriter{file, f.fs, string(id)}, nil
+	return &fileWriter{file, f, string(id)}, nil
 }
 
 // Open implements Content.
@@ -76,32 +79,44 @@ func (f *Files) Recover() ([]arcp.ArtifactID, error) {
 // fileWriter is the Writer of Files. It writes a file under a temporary name.
 type fileWriter struct {
 	file
-	fs fileSystem
-	id string
+	files *Files
+	id    string
 }
 
-// Commit gives the file its name before both become durable: many file systems then make both durable
-// at once. After a crash in between, the file has no row, so recovery removes it.
+// Commit gives the file its name before both become durable, where a file that is open can get one: many
+// file systems then make both durable at once. After a crash in between, the file has no row, so recovery
+// removes it.
 func (w *fileWriter) Commit() error {
-	if err := w.fs.Rename(w.id+unfinished, w.id); err != nil {
-		return errors.Join(err, w.Close(), w.fs.Remove(w.id+unfinished))
+	name, err := w.id+unfinished, error(nil)
+	rename := func() {
+		if err == nil && name != w.id {
+			if err = w.files.fs.Rename(name, w.id); err == nil {
+				name = w.id
+			}
+		}
 	}
-	err := w.Sync()
+	if w.files.renamesOpen {
+		rename()
+	}
+	if err == nil {
+		err = w.Sync()
+	}
 	if closeErr := w.Close(); err == nil {
 		err = closeErr
 	}
+	rename()
 	if err == nil {
-		err = w.fs.Sync()
+		err = w.files.fs.Sync()
 	}
-	if err != nil {
-		return errors.Join(err, w.fs.Remove(w.id))
+	if err != nil { // the name may not survive a crash
+		return errors.Join(err, w.files.fs.Remove(name))
 	}
 	return nil
 }
 
 func (w *fileWriter) Abort() {
-	_ = w.Close()                      // the file is removed
-	_ = w.fs.Remove(w.id + unfinished) // or else by Recover
+	_ = w.Close()                            // the file is removed
+	_ = w.files.fs.Remove(w.id + unfinished) // or else by Recover
 }
 
 // fileSystem has the operations on the files of one directory. Tests let each of them fail.
