@@ -21,10 +21,10 @@ import (
 func Decode(frame []byte) (Envelope, error) { return decode(frame, MaxDepth, false) }
 
 // DecodeOwned is Decode for a frame that belongs to the envelope and that the caller no longer changes. A
-// payload that is most of the frame aliases it.
+// payload that is most of the memory of the frame aliases it.
 func DecodeOwned(frame []byte) (Envelope, error) {
 	env, err := decodeAlias(frame, MaxDepth, false)
-	if 2*len(env.Payload) < len(frame) { // it would retain the frame
+	if 2*len(env.Payload) < cap(frame) { // it would retain the frame
 		env.Payload = bytes.Clone(env.Payload)
 	}
 	env.Extensions = bytes.Clone(env.Extensions)

@@ -1,6 +1,9 @@
 package transport
 
-import "sync"
+import (
+	"math/bits"
+	"sync"
+)
 
 // buffer is the memory of one write or read. An idle connection has none.
 type buffer [BufferSize]byte
@@ -44,50 +47,55 @@ func appendBuffer(dst, p []byte) []byte {
 	return longer
 }
 
-// largeFrames has the memory of large frames that their owners have released.
-var largeFrames sync.Pool
-
-// Bounds of the memory that is used again, in bytes.
+// Bounds of the memory of frames that is used again, in bytes.
 const (
 	minReleased = 4 * BufferSize
-	maxReleased = 4 << 20
+	maxReleased = 8<<20 - 1
 )
+
+// largeFrames has released memory, by the power of 2 that its capacity reaches.
+var largeFrames [8]sync.Pool
+
+// releasedFrames returns the pool for memory of n bytes.
+func releasedFrames(n int) *sync.Pool { return &largeFrames[bits.Len(uint(n))-bits.Len(minReleased)] }
 
 // ReleaseFrame gives memory that KeepFrame has returned, or the rest of it behind a header, to later frames of all
 // Conns. Nothing may use it afterwards. It ignores memory that is too small or too large to be worth that.
 func ReleaseFrame(frame []byte) {
-	if c := cap(frame); c >= minReleased && c <= maxReleased+BufferSize {
+	if c := cap(frame); c >= minReleased && c <= maxReleased {
 		frame = frame[:0]
-		largeFrames.Put(&frame)
+		releasedFrames(c).Put(&frame)
 	}
 }
 
-// releasedFrame returns released memory for n bytes; nil: there is none. Memory that does not fit is left to the
-// garbage collector.
+// releasedFrame returns released memory for n bytes, and for at most a quarter more and BufferSize; nil: there is
+// none. Memory that does not fit is left to the garbage collector.
 func releasedFrame(n int) []byte {
 	if n < minReleased || n > maxReleased {
 		return nil
 	}
-	p, _ := largeFrames.Get().(*[]byte)
-	if p == nil || cap(*p) < n {
+	p, _ := releasedFrames(n).Get().(*[]byte)
+	if p == nil || cap(*p) < n || cap(*p) > n+n/4+BufferSize {
 		return nil
 	}
 	return *p
 }
 
-// growFrame makes room for n more bytes of a frame above BufferSize, or for a part of them. It uses released
-// memory, or allocates at most four times the bytes that the peer has sent, and at least a quarter of these, so that
-// small fragments do not copy the frame each time.
+// growFrame makes room for n more bytes of a frame above BufferSize, or for a part of them: at most four times
+// the bytes that the peer has sent, and at least a quarter of these, so that small fragments do not copy the
+// frame each time. It uses released memory if there is some, which may have a quarter more.
 func growFrame(frame []byte, n int) []byte {
 	if len(frame) < cap(frame) {
 		return frame
 	}
-	longer := releasedFrame(len(frame) + n)
+	size := len(frame) + min(max(n, len(frame)/4), 4*len(frame))
+	longer := releasedFrame(size)
 	if longer == nil {
-		longer = make([]byte, 0, frameSize(len(frame)+min(max(n, len(frame)/4), 4*len(frame))))
+		longer = make([]byte, 0, frameSize(size))
 	}
 	longer = append(longer, frame...)
 	putBuffer(frame)
+	ReleaseFrame(frame)
 	return longer
 }
 
