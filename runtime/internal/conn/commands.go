@@ -99,7 +99,7 @@ func decodeSubmit(env *arcp.Envelope, p *arcp.ToolInvokePayload) (err error) {
 		var s arcp.JobSchedulePayload
 		if s, err = arcp.DecodeComplete[arcp.JobSchedulePayload](env); err == nil {
 			p.Tool = engine.ScheduleTool
-			p.Arguments, err = arcp.Marshal(s) // the tool refuses unknown arguments, a message may have unknown members
+			p.Arguments, err = scheduleArguments(env.Payload, &s)
 		}
 	default:
 		err = arcp.DecodeCompleteTo(env, p)
@@ -108,6 +108,19 @@ func decodeSubmit(env *arcp.Envelope, p *arcp.ToolInvokePayload) (err error) {
 		err = errInvalid("on_disconnect must be continue or cancel")
 	}
 	return err
+}
+
+// scheduleArguments returns the payload of job.schedule without unknown members, which a message may have and
+// the arguments of the tool may not. A payload without any stays as it is, since its digest identifies a repetition.
+func scheduleArguments(payload arcp.Raw, s *arcp.JobSchedulePayload) (arcp.Raw, error) {
+	var members map[string]arcp.Raw
+	if err := arcp.Unmarshal(payload, &members); err != nil {
+		return nil, err
+	}
+	if len(members) == 2 { // both are required
+		return payload, nil
+	}
+	return arcp.Marshal(s)
 }
 
 // newSubmit returns the submit for a message of the client, without its payload.
