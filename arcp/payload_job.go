@@ -15,7 +15,7 @@ type ToolInvokePayload struct {
 type Dispatch struct {
 	Attempt    uint32                `json:"attempt,omitzero"`    // from 1
 	Lease      Raw                   `json:"lease,omitzero"`      // lease of the job
-	Deadline   time.Time             `json:"deadline,omitzero"`   // when the job ends at the latest
+	Deadline   time.Time             `json:"deadline,omitzero"`   // when the attempt ends at the latest, unless its worker loses the connection meanwhile
 	Checkpoint *JobCheckpointPayload `json:"checkpoint,omitzero"` // checkpoint to continue from
 }
 

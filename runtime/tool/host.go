@@ -98,7 +98,8 @@ type AttemptInfo struct {
 	Priority   arcp.Priority
 	SpanID     string
 	Lease      arcp.Raw                   // nil: the job has none
-	Deadline   time.Time                  // of the attempt, which later commands may change; zero: none
+	Deadline   time.Time                  // of the job and its lease, which later commands may change; zero: none
+	Limit      time.Duration              // how long a worker may take for the attempt; 0: for ever
 	Checkpoint *arcp.JobCheckpointPayload // the attempt continues from it; nil: from the start
 }
 
@@ -106,7 +107,7 @@ type AttemptInfo struct {
 type WorkerWait struct {
 	Reason string    // arcp.WaitWorker, arcp.WaitWorkerSlot or arcp.WaitReconnect
 	Since  time.Time // when the wait began
-	Worker string    // with WaitReconnect: name of the worker
+	Worker string    // with WaitReconnect: name of the worker; "": it is of another principal than the job
 	Until  time.Time // with WaitReconnect: without a new connection until then, the attempt is lost
 }
 

@@ -55,12 +55,15 @@ func (j toolJob) Failure() *arcp.Error {
 
 func (j toolJob) Info() tool.AttemptInfo { return j.s.call.info }
 
-// attemptInfo returns a copy of the attempt's lease, deadline and checkpoint, which the tool reads on its
+// attemptInfo returns a copy of the attempt's lease, deadlines and checkpoint, which the tool reads on its
 // own goroutine.
 func (s *supervisor) attemptInfo() tool.AttemptInfo {
 	raw, _ := authority.WireForm(s.authority.Lease)
 	t := tool.AttemptInfo{Principal: s.row.Principal, Priority: s.row.Priority, SpanID: s.row.SpanID, Lease: raw,
-		Deadline: earliest(s.deadline(), s.limit.End())}
+		Deadline: s.deadline()}
+	if !s.limit.End().IsZero() {
+		t.Limit = s.tool.Limits.Timeout
+	}
 	if l := s.authority.Lease; l != nil {
 		t.Deadline = earliest(t.Deadline, l.ExpiresAt())
 	}

@@ -14,7 +14,7 @@ type jobWait struct {
 	since          time.Time
 	running, limit int       // with slot and worker_slot: jobs that run, and may run at once
 	next           time.Time // with retry and schedule: when the job continues; with reconnect: when the attempt is lost
-	worker         string    // with reconnect: name of the worker
+	worker         string    // with reconnect: name of the worker; "": it is of another principal
 	question       string    // with approval, permission and input: id of the question
 }
 
@@ -47,6 +47,14 @@ func (w *jobWait) view(ref string) *arcp.JobWaiting {
 	return &arcp.JobWaiting{Reason: w.reason, Since: w.since.UTC(), Message: w.message(ref)}
 }
 
+// optional returns a text behind a prefix; "" without a text.
+func optional(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
 // message says what the job of a tool waits for and, where something can be done, what.
 func (w *jobWait) message(ref string) string {
 	switch w.reason {
@@ -54,11 +62,11 @@ func (w *jobWait) message(ref string) string {
 		return fmt.Sprintf("no connected worker executes %s: start one, or cancel the job", ref)
 	case arcp.WaitWorkerSlot:
 		if w.limit == 0 {
-			return fmt.Sprintf("the workers of %s are busy with jobs of other tools: start another worker, or wait", ref)
+			return fmt.Sprintf("the workers of %s are busy: start another worker, or wait", ref)
 		}
 		return fmt.Sprintf("all workers of %s are busy, %d of %d jobs run: start another worker, or wait", ref, w.running, w.limit)
 	case arcp.WaitReconnect:
-		return fmt.Sprintf("the worker %s has lost its connection: it has until %s to reconnect", w.worker, w.next.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the worker%s has lost its connection: it has until %s to reconnect", optional(" ", w.worker), w.next.UTC().Format(time.RFC3339))
 	case arcp.WaitSlot:
 		return fmt.Sprintf("%d of %d jobs of %s run: the job starts in its turn", w.running, w.limit, ref)
 	case arcp.WaitApproval:

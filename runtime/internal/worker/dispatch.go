@@ -93,21 +93,34 @@ func (p *Pool) execute(ctx context.Context, ref string, job tool.Job, args arcp.
 	return nil, last.err
 }
 
+// deadlineOf returns when an attempt that is dispatched now ends at the latest; zero: there is no limit.
+func deadlineOf(info *tool.AttemptInfo, now time.Time) time.Time {
+	if info.Limit <= 0 {
+		return info.Deadline
+	}
+	if end := now.Add(info.Limit); info.Deadline.IsZero() || end.Before(info.Deadline) {
+		return end
+	}
+	return info.Deadline
+}
+
 // assign waits for a worker and dispatches an attempt to it. A nil dispatch means that all connected
 // workers have been tried.
 func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.Raw, tried map[*workerSession]bool) (*dispatch, error) {
 	attempt := job.Host().(tool.Attempt)
 	info := attempt.Info()
 	payload := arcp.ToolInvokePayload{Tool: ref, Arguments: args, Dispatch: arcp.Dispatch{Attempt: job.Attempt(),
-		Lease: info.Lease, Deadline: info.Deadline, Checkpoint: info.Checkpoint}}
-	raw, err := arcp.Marshal(payload)
-	if err != nil { // its members were decoded
-		return nil, err
-	}
+		Lease: info.Lease, Checkpoint: info.Checkpoint}}
 	d := &dispatch{pool: p, jobID: job.ID(), ref: ref, job: job, wake: make(chan struct{}, 1)}
 	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: arcp.NewMessageID(), JobID: d.jobID, TraceID: job.TraceID(), SpanID: info.SpanID,
-		Priority: info.Priority, Payload: raw}
+		Priority: info.Priority}
 	for {
+		payload.Deadline = deadlineOf(&info, time.Now())
+		raw, err := arcp.Marshal(payload)
+		if err != nil { // its members were decoded
+			return nil, err
+		}
+		d.invoke.Payload = raw
 		select { // the previous worker may have refused for this reason
 		case <-attempt.Ended():
 			return nil, errEnded
@@ -266,6 +279,19 @@ func (d *dispatch) setWait(w *tool.WorkerWait) {
 	}
 	d.waits = w
 	d.attempt().SetWait(w)
+}
+
+// waitForReconnect says that the attempt waits for its worker to reconnect. It names only a worker of the job's
+// principal. Called with Pool.mu.
+func (d *dispatch) waitForReconnect(now time.Time) {
+	if d.hasOutcome {
+		return
+	}
+	w := &tool.WorkerWait{Reason: arcp.WaitReconnect, Since: now, Until: now.Add(d.pool.reconnectTimeout)}
+	if d.worker.principal == d.attempt().Info().Principal {
+		w.Worker = d.agent.name
+	}
+	d.setWait(w)
 }
 
 // waitForWorker says that the attempt waits for a connected worker, or for a free one. Called with
@@ -500,7 +526,9 @@ func (d *dispatch) finish(o *result) {
 	if unfinished {
 		d.deliver(d.cancel("the attempt is over"))
 	}
-	d.setWait(nil)
+	if label != metrics.DispatchLost { // the limit of a lost attempt stays paused until it ends
+		d.setWait(nil)
+	}
 	d.ended = true
 	if d.agent.live[d.ref]--; d.agent.live[d.ref] <= 0 {
 		delete(d.agent.live, d.ref)

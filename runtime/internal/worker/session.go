@@ -54,7 +54,7 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 		ws.timer = time.AfterFunc(p.reconnectTimeout, func() { p.expire(ws, disconnect) })
 		for d := range ws.dispatches {
 			jobs = append(jobs, d.job)
-			d.setWait(&tool.WorkerWait{Reason: arcp.WaitReconnect, Since: now, Worker: d.agent.name, Until: now.Add(p.reconnectTimeout)})
+			d.waitForReconnect(now)
 		}
 	}
 	p.unlock()

@@ -79,9 +79,27 @@ func TestAttemptWaits(t *testing.T) {
 		if err := <-ended; !errors.Is(err, tool.ErrLost) || !time.Now().Equal(w.Until) {
 			t.Errorf("the attempt ends at %v with %v, want ErrLost at %v", time.Now(), err, w.Until)
 		}
-		want("the attempt is lost", "")
-		if len(host.waits) > 0 {
-			t.Errorf("the wait changes %d more times", len(host.waits))
+		if len(host.waits) > 0 { // the limit of a lost attempt does not run again
+			t.Errorf("the wait changes %d times when the attempt is lost", len(host.waits))
 		}
 	})
+}
+
+// The deadline of a dispatch has the whole limit, however long the attempt has waited.
+func TestDeadlineOfADispatch(t *testing.T) {
+	now := time.Date(2030, 1, 2, 15, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		info tool.AttemptInfo
+		want time.Time
+	}{
+		{tool.AttemptInfo{}, time.Time{}},
+		{tool.AttemptInfo{Limit: time.Minute}, now.Add(time.Minute)},
+		{tool.AttemptInfo{Deadline: now.Add(time.Hour)}, now.Add(time.Hour)},
+		{tool.AttemptInfo{Deadline: now.Add(time.Hour), Limit: time.Minute}, now.Add(time.Minute)},
+		{tool.AttemptInfo{Deadline: now.Add(time.Second), Limit: time.Minute}, now.Add(time.Second)},
+	} {
+		if got := deadlineOf(&c.info, now); !got.Equal(c.want) {
+			t.Errorf("deadlineOf(%+v) = %v, want %v", c.info, got, c.want)
+		}
+	}
 }

@@ -20,7 +20,7 @@ export interface Context {
   readonly restored: Json | undefined;
   /** Lease of the job; undefined: no permissions. */
   readonly lease: Json | undefined;
-  /** When the job ends at the latest, as in RFC 3339; undefined: there is no limit. */
+  /** When the attempt ends at the latest, as in RFC 3339, unless the connection is lost meanwhile; undefined: there is no limit. */
   readonly deadline: string | undefined;
   /** Trace of the job. */
   readonly traceId: string;

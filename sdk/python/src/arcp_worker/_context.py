@@ -55,7 +55,7 @@ class _Job:
 
     @property
     def deadline(self) -> str | None:
-        """The time when the job ends at the latest, as in RFC 3339, or None."""
+        """When the attempt ends at the latest, as in RFC 3339, unless the connection is lost; or None."""
         return self._call.payload.get("deadline")
 
     @property
