@@ -26,7 +26,7 @@ type Difference struct {
 	Transcripts [2][]Entry `json:"transcripts"` // of the first check, with each server
 }
 
-// outcomeDiffers is Difference.What of a check with two outcomes.
+// outcomeDiffers is Difference.Aspect of a check with two outcomes.
 const outcomeDiffers = "outcome"
 
 // String returns the difference in one line.
@@ -68,6 +68,9 @@ func RunAgainst(ctx context.Context, first, second Target, opts Options) (Report
 		sides[i] = &side{r, report}
 	}
 	report := sides[0].report
+	if ctx.Err() != nil { // checks that were not run would differ
+		return report, nil
+	}
 	report.Against = &Against{URL: second.URL, Runtime: sides[1].report.Runtime, Differences: differences(ctx, sides)}
 	return report, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"net/url"
 
@@ -19,7 +18,7 @@ type conformanceSecond struct {
 func (s *conformanceSecond) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&s.url, "against", "", "also check the server at this `URL`, and report where the two differ")
-	f.StringVar(&s.token, "against-token", "", "bearer token for the server of --against (default that of --token)")
+	f.StringVar(&s.token, "against-token", "", "bearer token for the server of --against")
 	for _, other := range []string{"baseline", "fail-on", "strict", "fail-fast"} {
 		cmd.MarkFlagsMutuallyExclusive("against", other)
 	}
@@ -33,8 +32,8 @@ func (s *conformanceSecond) servers() int {
 	return 2
 }
 
-// run checks the target, and the second server if there is one. The second server has the settings of the first one,
-// but the checks do not start it again.
+// run checks the target, and the second server if there is one. The second server has the settings of the first one
+// but its own token, and is not started again.
 func (s *conformanceSecond) run(ctx context.Context, first conformance.Target, opts conformance.Options) (conformance.Report, error) {
 	if s.url == "" {
 		if s.token != "" {
@@ -42,13 +41,17 @@ func (s *conformanceSecond) run(ctx context.Context, first conformance.Target, o
 		}
 		return conformance.Run(ctx, first, opts)
 	}
-	if u, err := url.Parse(s.url); err != nil || u.Scheme != "ws" && u.Scheme != "wss" && u.Scheme != "unix" {
+	u, err := url.Parse(s.url)
+	switch {
+	case err != nil || !dialable(u):
 		return conformance.Report{}, usagef("--against: %q is no ws://, wss:// or unix:// URL", s.url)
+	case s.token == "" && u.Scheme != "unix":
+		return conformance.Report{}, usagef("--against needs --against-token: the second server is not sent the token of the first one")
 	}
-	first.Restart = nil // both servers are checked in the same way
+	// Both servers are checked in the same way, and the second one is sent no other tokens of the first one.
+	first.Restart, first.OtherToken, first.ObserverToken, first.JWT = nil, "", "", nil
 	second := first
-	second.URL, second.Exec = s.url, nil
-	second.Token = cmp.Or(s.token, first.Token)
+	second.URL, second.Exec, second.Token = s.url, nil, s.token
 	return conformance.RunAgainst(ctx, first, second, opts)
 }
 

@@ -206,7 +206,7 @@ func TestConformanceAgainst(t *testing.T) {
 	run := func(args ...string) outcome {
 		return p.cli(append([]string{"conformance", "run", "--check", "control.ping,auth.bearer-missing"}, args...)...)
 	}
-	wantOutcome(t, "the same server", run("--against", p.url), exitOK, "no difference from arcp-go", "")
+	wantOutcome(t, "the same server", run("--against", p.url, "--against-token", "secret"), exitOK, "no difference from arcp-go", "")
 	o := run("--against", p.url, "--against-token", "wrong-token-0123456789", "--timeout", "3s", "--report", "json="+file, "--report", "html="+html)
 	wantOutcome(t, "another token", o, exitFailed, "differs control.ping: outcome: passed / failed: ", "")
 	text, err := os.ReadFile(file)
@@ -225,7 +225,8 @@ func TestConformanceAgainst(t *testing.T) {
 	if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "<summary>control.ping: outcome: passed / failed: ") {
 		t.Errorf("the page has no difference: %v", err)
 	}
-	for _, args := range [][]string{{"--against", "http://x"}, {"--against-token", "x"}, {"--against", p.url, "--strict"}} {
+	for _, args := range [][]string{{"--against", "http://x", "--against-token", "x"}, {"--against-token", "x"}, {"--against", p.url},
+		{"--against", p.url, "--against-token", "x", "--strict"}} {
 		if o := run(args...); o.code != exitUsage {
 			t.Errorf("%v: exit code %d, want %d", args, o.code, exitUsage)
 		}
