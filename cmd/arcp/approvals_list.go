@@ -12,8 +12,8 @@ import (
 )
 
 // questionList lists questions: the pending ones from the oldest, then the others from the newest. The runtime lists the
-// questions of each principal by age. fetch reads that list once, so that a question that is answered in the meantime
-// is listed once.
+// questions of each principal by age. fetch reads that whole list for each page, so that a question that is answered in
+// the meantime is listed once in a page.
 type questionList struct{ allKinds bool }
 
 // fetch reads the rows after the cursor, at most q.limit.

@@ -215,7 +215,7 @@ func (c *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInp
 	switch {
 	case line == "" && len(q.Default) > 0:
 		value = q.Default
-	case isText && !strings.HasPrefix(line, `"`):
+	case isText && line != "" && !strings.HasPrefix(line, `"`):
 		value = arcp.AppendString(nil, line)
 	}
 	switch {

@@ -11,6 +11,7 @@ const (
 	lowDisk         = 4                   // times --min-free
 	certificateSoon = 14 * 24 * time.Hour // before the end of a certificate
 	maxClockSkew    = 10 * time.Second
+	unknownMinFree  = 512 << 20 // default of --min-free, in bytes
 )
 
 // disk finds a disk that is nearly full, and commits that have failed. A server without a data directory, or with a
@@ -18,7 +19,10 @@ const (
 func (d *diagnosis) disk(g gauges) {
 	const check = "disk"
 	free, known := g["arcp_store_free_bytes"][""]
-	least := g["arcp_store_min_free_bytes"][""]
+	least, set := g["arcp_store_min_free_bytes"][""]
+	if !set { // the setting of an older server is not known
+		least = unknownMinFree
+	}
 	space := fmt.Sprintf("%s are free; below the %s of --min-free nothing new is accepted", binarySize(free), binarySize(least))
 	const remedy = "free space on the disk of --data"
 	switch failed := g["arcp_store_commit_errors_total"][""]; {
