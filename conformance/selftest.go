@@ -29,8 +29,8 @@ const silentTimeout = 2 * time.Second
 // between the checks and the target. At least one of the fault's checks that passes without the
 // fault must then fail, or receive a frame that violates a rule; in the draft dialect each of them
 // must. A second pass judges only ProtocolLevels: one of the checks must detect each fault but those
-// marked as House, and none may detect those. The error names every fault that no check detected,
-// that has the wrong mark, or that could not be tested. The target itself should pass all checks.
+// marked as House. The error names every fault that no check detected, that lacks this mark, or that
+// could not be tested. The target itself should pass all checks.
 func SelfTest(ctx context.Context, target Target) error {
 	var faults []proxy.Fault
 	for _, f := range proxy.Faults() {
@@ -110,7 +110,7 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 	var missed []string
 	for i := range checks {
 		switch {
-		case !r.detects(ctx, &f, &checks[i], Levels, attempts, detectionTimeout(&f)):
+		case !r.detects(ctx, &f, &checks[i], Levels):
 			missed = append(missed, checks[i].ID)
 		case r.target.Dialect != arcp.DialectDraft:
 			return r.protocolTrial(ctx, f, checks)
@@ -122,25 +122,18 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 	return r.protocolTrial(ctx, f, checks)
 }
 
-// protocolTrial tests one fault with the rules of the protocol only.
+// protocolTrial tests one fault with the rules of the protocol only. It leaves out faults of House: whether the
+// protocol shows them may depend on the order of frames of several jobs.
 func (r *runner) protocolTrial(ctx context.Context, f proxy.Fault, checks []Check) error {
-	most, timeout := attempts, detectionTimeout(&f)
-	if f.House { // no attempt may detect it, and no check may be late
-		most, timeout = 1, soundTimeout
-	}
-	for i := range checks {
-		if c := &checks[i]; c.Level == House || !r.detects(ctx, &f, c, ProtocolLevels, most, timeout) {
-			continue
-		}
-		if f.House {
-			return fmt.Errorf("%s detects the fault %q without the rules of the level house: it is marked as House", checks[i].ID, f.Defect)
-		}
+	if f.House {
 		return nil
 	}
-	if !f.House {
-		return fmt.Errorf("none of %v detects the fault %q without the rules of the level house: mark it as House", f.Checks, f.Defect)
+	for i := range checks {
+		if c := &checks[i]; c.Level != House && r.detects(ctx, &f, c, ProtocolLevels) {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("none of %v detects the fault %q without the rules of the level house: mark it as House", f.Checks, f.Defect)
 }
 
 // detectionTimeout returns the limit for a check that should fail behind a fault.
@@ -153,9 +146,9 @@ func detectionTimeout(f *proxy.Fault) time.Duration {
 
 // detects reports whether the check fails behind the fault, or receives a frame that violates a rule
 // of the levels, in one of the attempts.
-func (r *runner) detects(ctx context.Context, f *proxy.Fault, c *Check, levels []Level, attempts int, timeout time.Duration) bool {
+func (r *runner) detects(ctx context.Context, f *proxy.Fault, c *Check, levels []Level) bool {
 	opts := *r.opts
-	opts.Levels, opts.Timeout = levels, timeout
+	opts.Levels, opts.Timeout = levels, detectionTimeout(f)
 	for range attempts {
 		faulty := &runner{target: r.target.behind(f), opts: &opts, server: r.server}
 		if faulty.runOne(ctx, c).Status == Failed || faulty.findings.any() {

@@ -53,9 +53,9 @@ var draftCancelFaults = []Fault{
 	{Defect: "a cancelled job has a result", Checks: []string{"draft.cancel.stubborn", "draft.cancel.again", "draft.cancel.at-once", "draft.idempotency.running"},
 		newRewriter: completeDraft(arcp.CodeCancelled, `{}`)},
 	{Defect: "a job ends once for each cancel", Checks: []string{"draft.cancel.again"}, House: true, newRewriter: endForEachCancel},
-	{Defect: "a cancel ends every job of its session", Checks: []string{"draft.cancel.other-job"}, newRewriter: cancelAll},
+	{Defect: "a cancel ends every job of its session", Checks: []string{"draft.cancel.other-job"}, House: true, newRewriter: cancelAll},
 	{Defect: "a session may cancel its own jobs only", Checks: []string{"draft.cancel.other-session"}, House: true, Silent: true, newRewriter: ignoreForeignCancel},
-	{Defect: "another principal may cancel a job", Checks: []string{"draft.cancel.foreign"}, newShared: cancelForOthers},
+	{Defect: "another principal may cancel a job", Checks: []string{"draft.cancel.foreign"}, House: true, newShared: cancelForOthers},
 }
 
 // draftTimeoutFaults are defects of max_runtime_sec.

@@ -17,7 +17,7 @@ type Fault struct {
 	Defect string   // the behaviour of the server behind the proxy, as one sentence; unique
 	Checks []string // ids of checks; at least one of them must fail
 	Silent bool     // the defect is a missing frame: a check detects it only by its timeout
-	House  bool     // the defect violates only rules of SPEC.md: only the level house detects it
+	House  bool     // the level house detects the defect, and the protocol not in each run
 
 	newRewriter func() rewriter                           // state of one connection
 	newShared   func() func() rewriter                    // state shared by all connections of a check
