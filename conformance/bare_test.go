@@ -29,7 +29,8 @@ const bareQuiet = 200 * time.Millisecond
 // may take ten seconds.
 const bareTimeout = 2 * time.Minute
 
-// ownTarget is a runtime in this process with the demo tools.
+// ownTarget is a runtime in this process with the demo tools. A client that is busy with a large frame for twice its
+// heartbeat interval loses its session.
 func ownTarget(t *testing.T) Target {
 	t.Helper()
 	tools := tool.NewRegistry()
@@ -47,7 +48,7 @@ func ownTarget(t *testing.T) Target {
 		}
 	}
 	rt, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&config), Tools: tools, MinFree: -1,
-		AckWindow: ownAckWindow, Heartbeat: time.Second})
+		AckWindow: ownAckWindow, Heartbeat: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
