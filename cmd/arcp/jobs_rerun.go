@@ -70,7 +70,7 @@ func storedArguments(j *arcp.JobView) (arcp.Raw, error) {
 	case j.ArgumentsState == arcp.ArgumentsRedacted:
 		return nil, failf("secret values are removed from the arguments of %s; %s", j.JobID, remedy)
 	case j.ArgumentsState == arcp.ArgumentsOmitted:
-		return nil, failf("the arguments of %s are not available: they are too long, or those of a tool of the runtime itself; %s", j.JobID, remedy)
+		return nil, failf("the arguments of %s are not available: they are too long, of a tool of the runtime itself, or of a job of another principal; %s", j.JobID, remedy)
 	case j.ArgumentsState != "":
 		return nil, failf("the arguments of %s are %s; %s", j.JobID, oneLine(string(j.ArgumentsState)), remedy)
 	case len(j.Arguments) == 0:
@@ -87,7 +87,7 @@ func argumentsText(j *arcp.JobView) string {
 	case arcp.ArgumentsRedacted:
 		return compactOrEmpty(j.Arguments) + " (secret values are removed)"
 	case arcp.ArgumentsOmitted:
-		return "not available: they are too long, or those of a tool of the runtime itself"
+		return "not available: they are too long, of a tool of the runtime itself, or of a job of another principal"
 	}
 	return fmt.Sprintf("not available: %s", j.ArgumentsState)
 }

@@ -42,7 +42,7 @@ func newScheduleAdd(a *app) *cobra.Command {
 	f.StringVar(&in.at, "at", "", "time of the job, for example 2030-01-02T15:04:05Z")
 	addDuration(f, &in.after, "after", 0, "time until the job, for example 10m")
 	f.StringVar(&in.every, "every", "", "times of the jobs: an RRULE, for example "+exampleRule)
-	f.StringVar(&in.lease, "lease", "", "lease of the jobs, as JSON or `@FILE`; default: all permissions of your principal")
+	f.StringVar(&in.lease, "lease", "", "lease of the jobs, as JSON or `@FILE`; default: the lease of your principal, or none")
 	f.StringArrayVar(&in.budget, "budget", nil, "budget of each job, for example `USD:5.00`; may be repeated")
 	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same schedule")
 	cmd.MarkFlagsOneRequired("at", "after", "every")
