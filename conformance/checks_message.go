@@ -105,7 +105,7 @@ func messageWithoutObject(t *checkRun, m message) {
 	}
 }
 
-// messageNewer compares the answers to a message with and without members that nobody knows.
+// messageNewer sends a message with and without unknown members, and compares the two answers.
 func messageNewer(t *checkRun, m message) {
 	c := t.Open()
 	plain := c.Answer("a command is answered", c.sendWith(m.typ, m.payload, m.with))

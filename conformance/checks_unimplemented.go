@@ -15,7 +15,7 @@ var gated = []struct {
 	payload any
 	with    func(*arcp.Envelope)
 }{
-	{arcp.FeatureScheduledJobs, arcp.JobSchedule, arcp.Raw(`{"job":{"type":"tool.invoke","payload":{"tool":"demo.echo","arguments":{}}},"when":{"after":3600}}`), nil},
+	{arcp.FeatureScheduledJobs, arcp.JobSchedule, arcp.Raw(`{"job":{"type":"tool.invoke","payload":{"tool":"no.such.tool","arguments":{}}},"when":{"after":3600}}`), nil},
 	{arcp.FeatureInterrupt, arcp.Interrupt, arcp.InterruptPayload{Target: "job", TargetID: unknownJob, Prompt: "stop"}, nil},
 	{arcp.FeatureCheckpoints, arcp.CheckpointCreate, arcp.CheckpointCreatePayload{Label: "l"}, inJob},
 	{arcp.FeatureCheckpoints, arcp.CheckpointRestore, arcp.CheckpointRestorePayload{CheckpointID: "chk_1"}, inJob},

@@ -162,7 +162,7 @@ func (tr *translator) outcome(t *testing.T, target *Target, s *logicalStep) stri
 		again, _ := other.follow(t, s)
 		return end + ", seen as " + again
 	case "resume":
-		_ = tr.conn.Abort()
+		_ = tr.conn.Abort() // the session is resumed on another connection
 		other := connect(t, target, tr.dialect)
 		other.resume(t, target, tr)
 		again, _ := other.follow(t, s)

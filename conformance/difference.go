@@ -189,7 +189,7 @@ type captures struct {
 	checks map[string]capture // by id
 }
 
-// capture is what a run of a check received.
+// capture has the frames that one run of a check received.
 type capture struct {
 	transcript []Entry
 	shapes     shapes

@@ -107,6 +107,7 @@ func TestCompareShapes(t *testing.T) {
 		{"another boolean", []shapes{run(frame("nack", `{"retryable":true}`))}, []shapes{run(frame("nack", `{"retryable":false}`))}, "nack payload.retryable: true / false"},
 		{"a type is missing", []shapes{run(pong, frame("ack", `{"a":{"b":1}}`))}, []shapes{run(pong)}, "ack: sent / not sent"},
 		{"the outer member", []shapes{run(frame("ack", `{"a":{"b":{"c":1}}}`))}, []shapes{run(frame("ack", `{"a":1}`))}, "ack payload.a: object / number"},
+		{"a name with a dot", []shapes{run(frame("ack", `{"lease":{"tool.call":[]}}`))}, []shapes{run(frame("ack", `{"lease":{}}`))}, "ack payload.lease.tool.call: list / absent"},
 		{"in a list", []shapes{run(frame("ack", `{"a":[{"b":1}]}`))}, []shapes{run(frame("ack", `{"a":[{}]}`))}, "ack payload.a[].b: number / absent"},
 		{"content of a tool", []shapes{run(frame("job.completed", `{"value":{"b":1}}`))}, []shapes{run(frame("job.completed", `{"value":{"c":1}}`))}, ""},
 	} {

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/conformance/script"
 )
 
-// subject is what a rule of frames speaks of. A rule without a subject speaks of every frame.
+// subject selects the frames to which a rule of frames applies. A rule without a subject applies to every frame.
 type subject struct {
 	missing string // sentence: no frame of the subject was sent
 	has     func(f *judged) bool

@@ -16,6 +16,7 @@ type shapes map[string]*shape
 type shape struct {
 	objects map[string]int            // number of objects at a path; the frame itself is at ""
 	members map[string]map[string]int // number of each value of a member
+	parents map[string]string         // path of the object that has a member: names may have dots
 }
 
 // Bounds of a shape. What exceeds them is not compared.
@@ -54,7 +55,7 @@ func shapeName(env *arcp.Envelope) string {
 
 func (s shapes) addFrame(name string, text arcp.Raw) {
 	if s[name] == nil {
-		s[name] = &shape{objects: map[string]int{}, members: map[string]map[string]int{}}
+		s[name] = &shape{objects: map[string]int{}, members: map[string]map[string]int{}, parents: map[string]string{}}
 	}
 	s[name].object("", text, 0)
 }
@@ -66,7 +67,9 @@ func (s *shape) object(path string, text arcp.Raw, depth int) {
 	}
 	s.objects[path]++
 	for name, value := range members {
-		s.value(joinKeys(path, messageID.ReplaceAllString(name, "*")), name, value, depth)
+		member := joinKeys(path, messageID.ReplaceAllString(name, "*"))
+		s.parents[member] = path
+		s.value(member, name, value, depth)
 	}
 }
 
@@ -113,8 +116,9 @@ func compared(name string, text arcp.Raw) string {
 	return "number"
 }
 
-// values returns what is compared of a member, with "absent" if an object lacks it. The path "" is the type.
-func (s *shape) values(path string) map[string]bool {
+// values returns what is compared of a member of the object at parent, with "absent" if such an object lacks it. The
+// path "" is the type.
+func (s *shape) values(path, parent string) map[string]bool {
 	set := map[string]bool{}
 	if s == nil {
 		set["not sent"] = true
@@ -128,10 +132,6 @@ func (s *shape) values(path string) map[string]bool {
 	for v, n := range s.members[path] {
 		set[v] = true
 		present += n
-	}
-	parent := ""
-	if i := strings.LastIndexByte(path, '.'); i >= 0 {
-		parent = path[:i]
 	}
 	if present < s.objects[parent] {
 		set["absent"] = true
@@ -199,6 +199,7 @@ func compareType(name string, a, b []*shape) (list []shapeDifference) {
 // compareValues returns the values of a member with each server, and whether they differ. Runs in which the type was
 // not sent say nothing about its members.
 func compareValues(path string, a, b []*shape) (values [2]string, differ bool) {
+	parent := parentOf(path, slices.Concat(a, b))
 	var every, any [2]map[string]bool
 	for i, runs := range [2][]*shape{a, b} {
 		any[i] = map[string]bool{}
@@ -206,7 +207,7 @@ func compareValues(path string, a, b []*shape) (values [2]string, differ bool) {
 			if s == nil && path != "" {
 				continue
 			}
-			set := s.values(path)
+			set := s.values(path, parent)
 			if every[i] == nil {
 				every[i] = maps.Clone(set)
 			}
@@ -224,6 +225,19 @@ func compareValues(path string, a, b []*shape) (values [2]string, differ bool) {
 		return false
 	}
 	return values, len(any[0]) > 0 && len(any[1]) > 0 && (only(0, 1) || only(1, 0))
+}
+
+// parentOf returns the path of the object that has a member in one of the shapes.
+func parentOf(path string, list []*shape) string {
+	for _, s := range list {
+		if s == nil {
+			continue
+		}
+		if parent, known := s.parents[path]; known {
+			return parent
+		}
+	}
+	return ""
 }
 
 // sortedUnion returns the keys of all items, in order and once.
