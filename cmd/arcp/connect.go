@@ -154,12 +154,14 @@ func (tg *target) connect(ctx context.Context, a *app) (*client.Client, error) {
 	return tg.open(ctx, client.Connect, opts)
 }
 
+// errSilent is the error of a server that accepts a connection and does not answer.
+var errSilent = fmt.Errorf("%w: no answer within %s", client.ErrUnreachable, connectTimeout)
+
 // dialer is client.Dial or client.Connect.
 type dialer func(ctx context.Context, address string, opts client.Options) (*client.Client, error)
 
 func (tg *target) open(ctx context.Context, dial dialer, opts client.Options) (*client.Client, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout,
-		fmt.Errorf("%w: no answer within %s", client.ErrUnreachable, connectTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errSilent)
 	defer cancel()
 	c, err := dial(ctx, tg.url, opts)
 	if err != nil {
@@ -232,6 +234,9 @@ func (tg *target) explain(err error) error {
 		return &exitError{code, fmt.Errorf("the runtime at %s is shutting down; try again in a moment", tg.url)}
 	case code == exitUnreachable && strings.Contains(err.Error(), "status code"):
 		return &exitError{code, fmt.Errorf("the server at %s is not a runtime: %s; use the URL of the listening line", tg.url, upgradeCause(err))}
+	case code == exitUnreachable && strings.Contains(err.Error(), errSilent.Error()):
+		return &exitError{code, fmt.Errorf("the server at %s accepts connections and does not answer: it may be starting, "+
+			"for example because it waits for an MCP server; see its output, or /readyz?verbose of its admin listener", tg.url)}
 	case code == exitUnreachable:
 		return &exitError{code, fmt.Errorf("no runtime answers at %s: %w; %s", tg.url, netCause(err), tg.startHint())}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/pem"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -89,5 +90,13 @@ func TestHintForAnUnreachableRuntime(t *testing.T) {
 	remote := &target{url: "ws://arcp.example:7777/arcp"}
 	if hint := remote.startHint(); strings.Contains(hint, "arcp dev") {
 		t.Errorf("hint for %s = %q, want no arcp dev", remote.url, hint)
+	}
+}
+
+// A server that accepts connections and does not answer is not said to be missing.
+func TestSilentServerMayBeStarting(t *testing.T) {
+	err := (&target{url: "ws://127.0.0.1:7/arcp"}).explain(fmt.Errorf("open session: %w", errSilent))
+	if exitCode(err) != exitUnreachable || !strings.Contains(err.Error(), "ws://127.0.0.1:7/arcp accepts connections and does not answer: it may be starting") {
+		t.Errorf("exit code %d and %v, want %d and that it may be starting", exitCode(err), err, exitUnreachable)
 	}
 }
