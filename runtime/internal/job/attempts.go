@@ -114,5 +114,12 @@ func (l *TimeLimit) Resume(now time.Time, reason Pause) {
 	}
 }
 
+// Extend lets a limit that runs end later by d.
+func (l *TimeLimit) Extend(d time.Duration) {
+	if !l.end.IsZero() {
+		l.end = l.end.Add(d)
+	}
+}
+
 // End returns when the limit is over; zero: there is none, or it is paused.
 func (l *TimeLimit) End() time.Time { return l.end }

@@ -263,5 +263,16 @@ func (m *Machine) Heartbeat(now time.Time) {
 	}
 }
 
+// SuspendSilence records whether missing heartbeats of the tool count. When they count again, the tool has the
+// whole time for the next one.
+func (m *Machine) SuspendSilence(now time.Time, suspended bool) {
+	if m.heartbeat.suspended == suspended {
+		return
+	}
+	if m.heartbeat.suspended = suspended; !suspended {
+		m.Heartbeat(now)
+	}
+}
+
 // emitHeartbeat adds a heartbeat to the output.
 func (m *Machine) emitHeartbeat(now time.Time) { m.out.Heartbeat = m.heartbeat.next(now, m.state) }

@@ -40,6 +40,7 @@ type heartbeat struct {
 	sequence  uint64        // of the latest one emitted
 	nextAt    time.Time     // when the runtime sends the next one
 	manual    bool          // the tool sends them
+	suspended bool          // missing ones do not count
 	received  time.Time     // when the tool sent the latest one, if manual
 	blockedAt time.Time     // when missed heartbeats blocked the job
 }
@@ -98,6 +99,7 @@ func (m *Machine) runtimeTimer() timer {
 func (m *Machine) silenceTimer() timer {
 	h := &m.heartbeat
 	switch {
+	case h.suspended:
 	case m.waiting == waitsForHeartbeat && m.spec.SilenceWindow > 0:
 		return timer{h.blockedAt.Add(m.spec.SilenceWindow), (*Machine).windowPassed}
 	case m.waiting == notWaiting && h.manual && h.interval > 0:
