@@ -15,7 +15,7 @@ func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
 		return
 	}
 	if s.tool.Recovery == tool.RecoveryFail {
-		s.failAttempt(now, arcp.Errorf(arcp.CodeAborted, "%s", err.Message))
+		s.failAttempt(now, arcp.Errorf(arcp.CodeAborted, "%s; the tool has no recovery", err.Message))
 		return
 	}
 	s.progress.endBlock(now)

@@ -219,7 +219,7 @@ func (s *supervisor) handleInput(now time.Time, in *turnInput) bool {
 			s.exit.set(exitPause)
 		}
 	}
-	s.workerWait.apply(now, &s.limit)
+	waitChanged := applyWorkerWait(s, now)
 	switch {
 	case in.leaseLapsed: // has precedence over the tool's result
 		s.endExpired(now)
@@ -229,7 +229,7 @@ func (s *supervisor) handleInput(now time.Time, in *turnInput) bool {
 	for _, c := range in.commands {
 		c.apply(s, now)
 	}
-	return in.manualHeartbeats || in.heartbeat || in.pausing || in.returned || in.leaseLapsed || len(in.commands) > 0
+	return waitChanged || in.manualHeartbeats || in.heartbeat || in.pausing || in.returned || in.leaseLapsed || len(in.commands) > 0
 }
 
 // handleReturn passes the tool's result to the machine.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -153,5 +154,136 @@ func TestStartTimeoutOfAttempts(t *testing.T) {
 		f.wantNoEnd("the start timeout is not over")
 		time.Sleep(time.Nanosecond)
 		f.want("no worker is connected", "job.failed msg_1 UNAVAILABLE")
+	})
+}
+
+// While a worker has no connection, its missing heartbeats do not count: only the pool of workers decides when
+// the attempt is lost. A worker that is back has two intervals for the next heartbeat.
+func TestHeartbeatsOfDisconnectedWorkers(t *testing.T) {
+	const interval = 30 * time.Second
+	for _, block := range []bool{false, true} {
+		var w workers
+		configure := func(c *Config) { w.configure(c); c.Block, c.ResumeWindow = block, time.Minute }
+		runEngine(t, configure, func(f *fixture) {
+			var a attempts
+			a.tool(f, -1, 0)
+			f.submit("py", "{}")
+			id := f.want("it runs", "job.accepted", "job.started")[0].JobID
+			attempt := <-a.c
+			attempt.ManualHeartbeat()
+			time.Sleep(interval)
+			waitFor(attempt, arcp.WaitReconnect)
+			time.Sleep(10 * interval)
+			f.wantNoEnd("the worker has no connection")
+			if row := f.row(id); row.State != arcp.StateRunning {
+				t.Errorf("block %t: the job of a disconnected worker is %s, want running", block, row.State)
+			}
+			attempt.SetWait(nil)
+			silence := 2 * interval
+			if block {
+				silence += time.Minute
+			}
+			time.Sleep(silence - 1)
+			f.wantNoEnd("the worker is back")
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			frames := f.frames("sess_1")
+			end := frames[len(frames)-1]
+			if want := "the tool missed 2 heartbeats of 30s; the tool has no recovery"; end.String() != "job.failed msg_1 ABORTED" || !strings.Contains(string(end.Payload), want) {
+				t.Errorf("block %t: the job ends with %s %s, want ABORTED and %q", block, end, end.Payload, want)
+			}
+		})
+	}
+}
+
+// A job that loses its worker fails with the reason of the loss, or has its next attempt, always with the same
+// code.
+func TestLostWorker(t *testing.T) {
+	for _, recovery := range []tool.Recovery{tool.RecoveryFail, tool.RecoveryRerun} {
+		var w workers
+		runEngine(t, w.configure, func(f *fixture) {
+			lost := make(chan struct{})
+			f.tool("py", func(c *tool.Capability) { onWorkers(c); c.Limits.Timeout, c.Recovery = -1, recovery },
+				func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+					if j.Attempt() > 1 {
+						return nil, nil
+					}
+					j.ManualHeartbeat()
+					waitFor(j.Host().(tool.Attempt), arcp.WaitReconnect)
+					<-lost
+					return nil, fmt.Errorf("the worker is gone%w", hidden{tool.ErrLost})
+				})
+			f.cfg.Slots.Set("py@1.0.0", 10)
+			f.submit("py", "{}")
+			f.want("it runs", "job.accepted", "job.started")
+			time.Sleep(2 * f.cfg.Heartbeat) // missing heartbeats are due at the same time
+			close(lost)
+			synctest.Wait()
+			if recovery == tool.RecoveryFail {
+				end := f.want("it has no recovery", "job.failed msg_1 ABORTED")[0]
+				if want := `"the worker is gone; the tool has no recovery"`; !strings.Contains(string(end.Payload), want) {
+					t.Errorf("the job ends with %s, want the message %s", end.Payload, want)
+				}
+				return
+			}
+			retry := f.want("another attempt", "event.emit", "job.started", "job.completed msg_1")[0]
+			if !strings.Contains(string(retry.Payload), `"code":"ABORTED"`) {
+				t.Errorf("the next attempt is announced with %s, want ABORTED", retry.Payload)
+			}
+		})
+	}
+}
+
+// hidden is an error without a text.
+type hidden struct{ error }
+
+func (hidden) Error() string   { return "" }
+func (h hidden) Unwrap() error { return h.error }
+
+// A wait for a worker that begins and ends while the supervisor writes does not count for the time limit.
+func TestWaitsDuringAWrite(t *testing.T) {
+	var w workers
+	configure := func(c *Config) { w.configure(c); c.Heartbeat = 0 }
+	runEngine(t, configure, func(f *fixture) {
+		var a attempts
+		a.tool(f, 20*time.Second, 0)
+		f.submit("py", "{}")
+		f.want("it runs", "job.accepted", "job.started")
+		attempt := <-a.c
+		away := func(d time.Duration) {
+			waitFor(attempt, arcp.WaitReconnect)
+			time.Sleep(d)
+			attempt.SetWait(nil)
+		}
+		during := func(f2 func()) { // f2 runs while the supervisor writes an event
+			release := f.st.hold()
+			if err := attempt.Emit(arcp.Log, arcp.LogPayload{Level: "info", Message: "m"}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			f2()
+			release()
+			synctest.Wait()
+		}
+		during(func() { // 5 seconds with the worker, in three parts
+			time.Sleep(time.Second)
+			away(time.Minute)
+			time.Sleep(time.Second)
+			away(time.Minute)
+			time.Sleep(3 * time.Second)
+			waitFor(attempt, arcp.WaitReconnect)
+		})
+		time.Sleep(time.Minute)
+		during(func() { // 5 seconds more
+			attempt.SetWait(nil)
+			time.Sleep(3 * time.Second)
+			away(time.Minute)
+			time.Sleep(2 * time.Second)
+		})
+		time.Sleep(10*time.Second - 1)
+		f.wantNoEnd("the limit is not over")
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		f.want("20 seconds with the worker", "job.failed msg_1 DEADLINE_EXCEEDED")
 	})
 }
