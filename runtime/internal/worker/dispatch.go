@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -281,17 +282,12 @@ func (d *dispatch) setWait(w *tool.WorkerWait) {
 	d.attempt().SetWait(w)
 }
 
-// waitForReconnect says that the attempt waits for its worker to reconnect. It names only a worker of the job's
-// principal. Called with Pool.mu.
+// waitForReconnect says that the attempt waits for its worker to reconnect. Called with Pool.mu.
 func (d *dispatch) waitForReconnect(now time.Time) {
 	if d.hasOutcome {
 		return
 	}
-	w := &tool.WorkerWait{Reason: arcp.WaitReconnect, Since: now, Until: now.Add(d.pool.reconnectTimeout)}
-	if d.worker.principal == d.attempt().Info().Principal {
-		w.Worker = d.agent.name
-	}
-	d.setWait(w)
+	d.setWait(&tool.WorkerWait{Reason: arcp.WaitReconnect, Since: now, Worker: d.workerName(), Until: now.Add(d.pool.reconnectTimeout)})
 }
 
 // waitForWorker says that the attempt waits for a connected worker, or for a free one. Called with
@@ -335,14 +331,32 @@ func (d *dispatch) markAnswered() {
 	}
 }
 
-// markLost ends a dispatch whose worker is lost. Called with Pool.mu.
-func (d *dispatch) markLost(reason string) {
+// lossError is the reason for the loss of an attempt.
+type lossError string
+
+func (e lossError) Error() string { return string(e) }
+func (e lossError) Unwrap() error { return tool.ErrLost }
+
+// lose ends a dispatch whose worker is lost. what says what the worker did. Called with Pool.mu.
+func (d *dispatch) lose(what string) {
 	if d.ended {
 		d.release()
 		return
 	}
-	d.lost = reason
+	d.lost = "the worker"
+	if name := d.workerName(); name != "" {
+		d.lost += " " + strconv.Quote(name)
+	}
+	d.lost += " " + what
 	d.signal()
+}
+
+// workerName returns the name of the worker; "": it is of another principal than the job. Called with Pool.mu.
+func (d *dispatch) workerName() string {
+	if d.worker.principal != d.attempt().Info().Principal {
+		return ""
+	}
+	return d.agent.name
 }
 
 func (d *dispatch) signal() {
@@ -517,9 +531,6 @@ func (d *dispatch) checkAnswered() (o *result, wait time.Duration) {
 func (d *dispatch) finish(o *result) {
 	p, label := d.pool, o.label
 	p.mu.Lock()
-	if label == metrics.DispatchWithdrawn && d.worker.conn == nil { // heartbeats were missed
-		label = metrics.DispatchLost
-	}
 	p.cfg.Metrics.WorkerDispatches.WithLabelValues(label).Inc()
 	unfinished := !d.hasOutcome && d.lost == ""
 	d.answerQuestions(o.err)

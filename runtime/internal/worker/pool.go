@@ -412,7 +412,7 @@ func (p *Pool) retire(old, next *agent) {
 		case next.worker == ws:
 			d.agent = next
 		case ws.conn == nil:
-			d.markLost("the worker's session has ended")
+			d.lose(sessionEnded)
 		}
 	}
 	if next.worker == ws {

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -27,7 +26,7 @@ func (d *dispatch) handle(ctx context.Context) *result {
 		f.done()
 	}
 	if o == nil && lost != "" {
-		return &result{label: metrics.DispatchLost, err: fmt.Errorf("%w: %s", tool.ErrLost, lost)}
+		return &result{label: metrics.DispatchLost, err: lossError(lost)}
 	}
 	return o
 }

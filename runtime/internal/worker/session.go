@@ -1,11 +1,11 @@
 package worker
 
 import (
+	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Attach sets the connection of a session that executes tools. A new connection gets the session's
@@ -14,19 +14,16 @@ import (
 func (p *Pool) Attach(actor approval.Actor, conn Conn) {
 	p.mu.Lock()
 	ws := p.workerOf(&actor)
-	var jobs []tool.Job
 	if ws.conn != conn {
 		ws.conn = conn
 		p.updateMetric(ws)
 		ws.stopTimer()
 		for d := range ws.dispatches {
 			d.resend()
-			jobs = append(jobs, d.job)
 		}
 	}
 	refs := p.refsOf(ws)
 	p.unlock()
-	restartHeartbeats(jobs)
 	p.updateSlots(refs)
 }
 
@@ -43,30 +40,20 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	p.updateMetric(ws)
 	ws.disconnects++
 	refs := p.refsOf(ws)
-	var jobs []tool.Job
 	switch {
 	case ws.agents == 0:
-		ws.markLost("the worker's session has ended")
+		ws.lose(sessionEnded)
 		p.removeIdle(ws)
 	case len(ws.dispatches) > 0:
 		disconnect := ws.disconnects
 		now := time.Now()
 		ws.timer = time.AfterFunc(p.reconnectTimeout, func() { p.expire(ws, disconnect) })
 		for d := range ws.dispatches {
-			jobs = append(jobs, d.job)
 			d.waitForReconnect(now)
 		}
 	}
 	p.unlock()
-	restartHeartbeats(jobs)
 	p.updateSlots(refs)
-}
-
-// restartHeartbeats restarts the heartbeat timeouts of jobs whose worker is connected or disconnected.
-func restartHeartbeats(jobs []tool.Job) {
-	for _, j := range jobs {
-		j.Heartbeat()
-	}
 }
 
 // expire loses the dispatches of a session without a new connection since its disconnect.
@@ -74,7 +61,7 @@ func (p *Pool) expire(ws *workerSession, disconnect uint64) {
 	p.mu.Lock()
 	defer p.unlock()
 	if ws.conn == nil && ws.disconnects == disconnect {
-		ws.markLost("the worker did not come back in time")
+		ws.lose("did not return in " + shortDuration(p.reconnectTimeout))
 		p.removeIdle(ws)
 	}
 }
@@ -87,11 +74,26 @@ func (ws *workerSession) stopTimer() {
 	}
 }
 
-// markLost ends the dispatches of the session. Called with p.mu.
-func (ws *workerSession) markLost(reason string) {
+// sessionEnded says of a worker that its session has ended, or that it has disconnected without an agent.
+const sessionEnded = "has no connection and is not registered any more"
+
+// lose ends the dispatches of the session. what says what the worker did. Called with p.mu.
+func (ws *workerSession) lose(what string) {
 	for d := range ws.dispatches {
-		d.markLost(reason)
+		d.lose(what)
 	}
+}
+
+// shortDuration returns the text of a duration without the units that are 0 at its end.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // refsOf returns the tools that the agents of a session execute. Called with p.mu.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -15,13 +16,16 @@ type attemptHost = tool.Attempt
 // fakeAttempt is a host that records why its attempt waits.
 type fakeAttempt struct {
 	attemptHost
-	waits chan *tool.WorkerWait
+	principal string // "": alice
+	waits     chan *tool.WorkerWait
 }
 
-func (fakeAttempt) ID() arcp.JobID               { return "job_1" }
-func (fakeAttempt) Attempt() uint32              { return 1 }
-func (fakeAttempt) TraceID() string              { return "" }
-func (fakeAttempt) Info() tool.AttemptInfo       { return tool.AttemptInfo{Principal: "alice"} }
+func (fakeAttempt) ID() arcp.JobID  { return "job_1" }
+func (fakeAttempt) Attempt() uint32 { return 1 }
+func (fakeAttempt) TraceID() string { return "" }
+func (a fakeAttempt) Info() tool.AttemptInfo {
+	return tool.AttemptInfo{Principal: cmp.Or(a.principal, "alice")}
+}
 func (fakeAttempt) Ended() <-chan struct{}       { return nil }
 func (fakeAttempt) Heartbeat()                   {}
 func (a fakeAttempt) SetWait(w *tool.WorkerWait) { a.waits <- w }
@@ -76,8 +80,9 @@ func TestAttemptWaits(t *testing.T) {
 			t.Fatalf("the attempt has ended before the time is over: %v", err)
 		default:
 		}
-		if err := <-ended; !errors.Is(err, tool.ErrLost) || !time.Now().Equal(w.Until) {
-			t.Errorf("the attempt ends at %v with %v, want ErrLost at %v", time.Now(), err, w.Until)
+		err := <-ended
+		if want := `the worker "texts" did not return in 1m`; !errors.Is(err, tool.ErrLost) || err.Error() != want || !time.Now().Equal(w.Until) {
+			t.Errorf("the attempt ends at %v with %v, want ErrLost at %v: %s", time.Now(), err, w.Until, want)
 		}
 		if len(host.waits) > 0 { // the limit of a lost attempt does not run again
 			t.Errorf("the wait changes %d times when the attempt is lost", len(host.waits))
@@ -100,6 +105,52 @@ func TestDeadlineOfADispatch(t *testing.T) {
 	} {
 		if got := deadlineOf(&c.info, now); !got.Equal(c.want) {
 			t.Errorf("deadlineOf(%+v) = %v, want %v", c.info, got, c.want)
+		}
+	}
+}
+
+// The reason for the loss of an attempt names the worker only to its own principal.
+func TestReasonOfALoss(t *testing.T) {
+	for principal, want := range map[string]string{
+		"alice": `the worker "texts" has no connection and is not registered any more`,
+		"bob":   `the worker has no connection and is not registered any more`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, _ := newPool(t)
+			a := agentOf("a", "one@1.0.0")
+			a.Name = "texts"
+			actor := worker("sess_1", func(string) bool { return true })
+			if err := p.Register(a, actor); err != nil {
+				t.Fatal(err)
+			}
+			p.Attach(actor, nullConn{})
+			host := fakeAttempt{principal: principal, waits: make(chan *tool.WorkerWait, 10)}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := p.execute(t.Context(), "one@1.0.0", tool.NewJob(host), arcp.Raw("{}"))
+				ended <- err
+			}()
+			synctest.Wait()
+			p.Detach("sess_1", nullConn{})
+			if w := <-host.waits; (w.Worker == "texts") != (principal == "alice") {
+				t.Errorf("%s: the wait names the worker %q", principal, w.Worker)
+			}
+			p.Unregister(a)
+			if err := <-ended; !errors.Is(err, tool.ErrLost) || err.Error() != want {
+				t.Errorf("%s: the attempt ends with %v, want %s", principal, err, want)
+			}
+		})
+	}
+}
+
+// A duration is written without the units that are 0 at its end.
+func TestShortDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		10 * time.Second: "10s", 90 * time.Second: "1m30s", 10 * time.Minute: "10m", time.Hour: "1h", time.Hour + time.Second: "1h0m1s",
+		1500 * time.Millisecond: "1.5s",
+	} {
+		if got := shortDuration(d); got != want {
+			t.Errorf("shortDuration(%d) = %s, want %s", d, got, want)
 		}
 	}
 }
