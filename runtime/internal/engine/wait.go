@@ -139,16 +139,14 @@ func hasConnectedWorker(r *run) bool {
 
 // attemptWait returns why the attempt of a job waits. Called with run.mu.
 func attemptWait(r *run) jobWait {
-	for _, q := range r.questions.All() {
-		if q.Pending() {
-			return jobWait{reason: questionReason(q.Row.Kind), since: q.Row.CreatedAt, question: q.Row.ID}
-		}
+	if q := r.questions.Pending(); q != nil {
+		return jobWait{reason: questionReason(q.Row.Kind), since: q.Row.CreatedAt, question: q.Row.ID}
 	}
 	s := r.current
 	if s == nil {
 		return jobWait{}
 	}
-	if w := s.workerWait.reported.Load(); w != nil {
+	if w := s.workerWait.current(); w != nil {
 		return *viewOf(w)
 	}
 	switch {

@@ -88,7 +88,7 @@ func applyWorkerWait(s *supervisor, now time.Time) (changed bool) {
 // waits for an answer.
 func waitAnnouncedAt(s *supervisor) time.Time {
 	w := &s.workerWait
-	if w.applied == nil {
+	if w.applied == nil || s.questions.Pending() != nil {
 		return time.Time{}
 	}
 	return w.events.due(w.applied.Reason, w.applied.Since)

@@ -287,3 +287,38 @@ func TestWaitsDuringAWrite(t *testing.T) {
 		f.want("20 seconds with the worker", "job.failed msg_1 DEADLINE_EXCEEDED")
 	})
 }
+
+// A job that waits for an answer has no event about its disconnected worker. It has one when it has the answer.
+func TestReconnectionDuringAQuestion(t *testing.T) {
+	fq := newQuestions(person("sess_1"))
+	var w workers
+	configure := func(c *Config) { w.configure(c); c.Heartbeat, c.Questions = 0, fq }
+	runEngine(t, configure, func(f *fixture) {
+		f.showWaits = true
+		var a attempts
+		a.tool(f, -1, 0)
+		f.submit("py", "{}")
+		id := f.want("it runs", "job.accepted", "job.started")[0].JobID
+		attempt := <-a.c
+		asked := make(chan error, 1)
+		go func() {
+			_, err := attempt.Ask(context.Background(), tool.InputRequest{Prompt: "?", Expires: time.Hour})
+			asked <- err
+		}()
+		synctest.Wait()
+		f.want("it asks", "human.input.request msg_1")
+		waitFor(attempt, arcp.WaitReconnect)
+		time.Sleep(time.Minute)
+		f.wantWaiting("the question is the reason")
+		if got := f.waiting(id); got != arcp.WaitInput {
+			t.Errorf("the job waits for %q, want %q", got, arcp.WaitInput)
+		}
+		f.answer(fq.only(t), `"yes"`)
+		if err := <-asked; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		f.wantWaiting("the worker is the reason", arcp.WaitReconnect)
+		f.cancel(id, 0)
+	})
+}

@@ -103,6 +103,16 @@ func (s *Set) Find(id string) *Question {
 	return nil
 }
 
+// Pending returns the oldest pending question; nil: there is none.
+func (s *Set) Pending() *Question {
+	for _, q := range s.list {
+		if q.Pending() {
+			return q
+		}
+	}
+	return nil
+}
+
 // Interrupt returns the pending interrupt; nil: there is none.
 func (s *Set) Interrupt() *Question {
 	for _, q := range s.list {
