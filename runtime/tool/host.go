@@ -122,8 +122,10 @@ type Attempt interface {
 	// Failure returns the error of the job after Ended is closed; nil: the job has
 	// completed or continues.
 	Failure() *arcp.Error
-	// SetWait says why the attempt waits for a worker; nil: a connected worker executes it. While
-	// the attempt waits its time limit does not run. The value must not change afterwards. SetWait
-	// does not block, and may be called with any lock of the caller.
+	// SetWait says why the attempt waits for a worker; nil: it does not wait. While the attempt
+	// waits, its time limit does not run. With arcp.WaitReconnect missing heartbeats do not count
+	// either. After such a wait the worker has the whole time for the next one. Each wait is a new
+	// value, which must not change afterwards. SetWait does not block, and may be called with any
+	// lock of the caller. Calls for an attempt must not be concurrent.
 	SetWait(*WorkerWait)
 }
