@@ -57,8 +57,8 @@ type Host interface {
 	PutArtifact(ctx context.Context, n NewArtifact) (arcp.ArtifactObject, error)
 	OpenArtifact(ctx context.Context, id arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error)
 
-	// Failed receives the *PanicError of a tool that panicked, and an error that wraps
-	// ErrLost. Tool.Run calls it before it returns.
+	// Failed receives the *PanicError of a tool that panicked, an error that wraps ErrLost, and
+	// the *LoggableError that a tool has returned. Tool.Run calls it before it returns.
 	Failed(err error)
 }
 
@@ -91,6 +91,13 @@ type ResultHost interface {
 // ErrLost ends an attempt whose outcome is unknown, because the program that ran it has
 // disconnected. Capability.Recovery decides how the job continues. A wrapping error may describe the loss.
 var ErrLost = errors.New("the attempt is lost")
+
+// LoggableError is the error of a tool whose message repeats neither arguments nor results nor output. The log
+// of the runtime may have the message. Clients receive Err.
+type LoggableError struct{ Err *arcp.Error }
+
+func (e *LoggableError) Error() string { return e.Err.Error() }
+func (e *LoggableError) Unwrap() error { return e.Err }
 
 // AttemptInfo holds the conditions of an attempt.
 type AttemptInfo struct {

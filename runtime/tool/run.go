@@ -65,7 +65,7 @@ func (t *Tool) call(ctx context.Context, job Job, args arcp.Raw) (out arcp.Raw, 
 	}()
 	out, e := t.run(ctx, job, args)
 	if e != nil {
-		if errors.Is(e, ErrLost) {
+		if _, loggable := errors.AsType[*LoggableError](e); loggable || errors.Is(e, ErrLost) {
 			failed(job, e)
 		}
 		return nil, wireError(ctx, e)

@@ -76,7 +76,7 @@ type Record struct {
 	Calls       []tool.Call
 	Leases      []tool.ResourceRequest
 	Artifacts   []Artifact
-	Failures    []error // panics (*tool.PanicError) and tool.ErrLost
+	Failures    []error // panics (*tool.PanicError), tool.ErrLost and *tool.LoggableError
 
 	ManualHeartbeat bool
 	Heartbeats      int
