@@ -104,6 +104,7 @@ type toolCall struct {
 	returned   bool   // the supervisor has not handled it
 	value      arcp.Raw
 	err        *arcp.Error
+	loggable   bool   // the message of err repeats no arguments and no output
 	lostReason string // why the result is unknown; empty: it is known
 }
 

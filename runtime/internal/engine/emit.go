@@ -38,8 +38,8 @@ func (j toolJob) Emit(t arcp.Type, payload any) error {
 func (j toolJob) ManualHeartbeat() { j.signal(&j.s.heartbeats.manual) }
 func (j toolJob) Heartbeat()       { j.signal(&j.s.heartbeats.received) }
 
-// Failed logs a panic with its stack, or records that the result of the attempt is unknown. Clients do
-// not get the stack.
+// Failed logs a panic with its stack, or records that the result of the attempt is unknown or that the log may
+// have its error. Clients do not get the stack.
 func (j toolJob) Failed(err error) {
 	if p, ok := errors.AsType[*tool.PanicError](err); ok {
 		j.s.e.cfg.Logger.Error().Str("job_id", string(j.s.row.ID)).Str("tool", j.s.row.Agent).
@@ -48,6 +48,10 @@ func (j toolJob) Failed(err error) {
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
+	if _, ok := errors.AsType[*tool.LoggableError](err); ok {
+		j.s.call.loggable = true
+		return
+	}
 	j.s.call.lostReason = err.Error()
 }
 

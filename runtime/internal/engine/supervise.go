@@ -238,7 +238,9 @@ func (s *supervisor) handleReturn(now time.Time) {
 	case s.call.lostReason != "":
 		s.loseAttempt(now, arcp.Errorf(arcp.CodeAborted, "%s", s.call.lostReason))
 	case s.call.err != nil:
-		s.progress.toolError = s.call.err
+		if !s.call.loggable {
+			s.progress.toolError = s.call.err
+		}
 		s.failAttempt(now, s.call.err)
 	default:
 		s.completeAttempt(now)
