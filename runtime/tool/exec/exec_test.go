@@ -4,6 +4,7 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -142,8 +143,15 @@ func TestFailuresHaveCodes(t *testing.T) {
 		"too much":           {`head -c 2000000 /dev/zero`, arcp.CodeResourceExhausted, "more than 1048576 bytes, the tool's limit (limits.max_response_bytes)", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := call(t, boundedContext(t), script(t, c.script), newJob(), `{}`)
+			job := newJob()
+			_, err := call(t, boundedContext(t), script(t, c.script), job, `{}`)
 			wantCode(t, err, c.code, c.text)
+			if quotes := strings.Contains(c.text, "begins with") || strings.Contains(name, "JSON"); quotes && job.failure != nil {
+				t.Errorf("the log may have an error that repeats the output: %v", job.failure)
+			}
+			if _, ok := errors.AsType[*tool.LoggableError](job.failure); !ok && slices.Contains([]string{"exit 3", "a signal", "too much"}, name) {
+				t.Errorf("the log may not have %v", err)
+			}
 			if err != nil && c.detail != "" && string(err.Details) != c.detail {
 				t.Errorf("details = %s, want %s", err.Details, c.detail)
 			}

@@ -53,7 +53,8 @@ type fakeJob struct {
 	logC  chan struct{} // receives when something was logged
 	ended error         // of every call
 
-	leases []*fakeLease
+	leases  []*fakeLease
+	failure error // as Failed received it
 }
 
 // fakeLease is a lease on a directory.
@@ -90,6 +91,8 @@ func (j *fakeJob) LeaseDirectory(context.Context, tool.DirectoryRequest) (string
 	j.leases = append(j.leases, l)
 	return dir, l, err
 }
+
+func (j *fakeJob) Failed(err error) { j.failure = err }
 
 func newJob() *fakeJob {
 	return &fakeJob{id: arcp.JobID("job_" + rand.Text()), logC: make(chan struct{}, 1)}

@@ -67,7 +67,7 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	l, err := c.start(job, p, args)
 	if err != nil {
 		c.releaseDir(job.ID(), p)
-		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", err)
+		return nil, loggable(arcp.CodeUnavailable, "the command cannot be started: %s", err)
 	}
 	stderr := newLines(func(level, message string) error { return job.Log(level, message, nil) })
 	out := output{limit: c.limit, full: l.kill, text: c.text}
@@ -103,9 +103,9 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return nil, arcp.Errorf(arcp.CodeInternal, "the command's reaper was ended")
+		return nil, loggable(arcp.CodeInternal, "the command's reaper was ended")
 	case r.Fault != "":
-		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", r.Fault)
+		return nil, loggable(arcp.CodeUnavailable, "the command cannot be started: %s", r.Fault)
 	case in.err != nil:
 		return nil, in.err
 	}
@@ -132,7 +132,7 @@ type workDir struct {
 func (c *command) workDir(ctx context.Context, job tool.Job) (p workDir, err error) {
 	if dir := c.order.Dir; dir != "" {
 		if _, err := os.Stat(dir); err != nil {
-			return p, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started in its directory: %s", err)
+			return p, loggable(arcp.CodeUnavailable, "the command cannot be started in its directory: %s", err)
 		}
 		return workDir{dir: dir}, nil
 	}
@@ -222,24 +222,29 @@ type failure struct {
 	Stderr     string `json:"stderr"`
 }
 
+// loggable returns an error of the runner, which repeats neither arguments nor output.
+func loggable(code arcp.Code, format string, args ...any) error {
+	return &tool.LoggableError{Err: arcp.Errorf(code, format, args...)}
+}
+
 // outcome returns the result of a command, or its error. value returns the result of a command that has
 // succeeded.
 func outcome(r *report, exceeded bool, limit int, stderr string, value func() (arcp.Raw, error)) (arcp.Raw, error) {
 	details := failure{Stderr: stderr}
-	unknown := func(format string, args ...any) error {
+	unknown := func(format string, args ...any) *arcp.Error {
 		return arcp.Errorf(arcp.CodeUnknown, format, args...).WithDetails(details)
 	}
 	switch {
 	case exceeded:
 		e := arcp.Errorf(arcp.CodeResourceExhausted, "the output has more than %d bytes, the tool's limit (limits.max_response_bytes)", limit).WithDetails(details)
 		e.Retryable = false // a repeated call has the same output
-		return nil, e
+		return nil, &tool.LoggableError{Err: e}
 	case r.Signal != 0:
 		details.Signal = signalName(r.Signal)
-		return nil, unknown("the command was ended by %s%s", details.Signal, boundText(r.Signal))
+		return nil, &tool.LoggableError{Err: unknown("the command was ended by %s%s", details.Signal, boundText(r.Signal))}
 	case r.Status != 0:
 		details.ExitStatus = &r.Status
-		return nil, unknown("the command ended with exit status %d", r.Status)
+		return nil, &tool.LoggableError{Err: unknown("the command ended with exit status %d", r.Status)}
 	}
 	v, err := value()
 	if fault, ok := errors.AsType[outputFault](err); ok {
