@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -277,7 +278,10 @@ func failsWith(t *testing.T, c *runtime.Config, message string) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	})
-	for _, tl := range []*tool.Tool{fail, slow} {
+	exits := tool.MustNew(tool.Capability{Name: "exits"}, func(context.Context, tool.Job, map[string]any) (string, error) {
+		return "", &tool.LoggableError{Err: arcp.Errorf(arcp.CodeUnknown, "the command ended with exit status 3").WithDetails(map[string]string{"stderr": "the quick brown fox"})}
+	})
+	for _, tl := range []*tool.Tool{fail, slow, exits} {
 		if err := c.Tools.Register(tl); err != nil {
 			t.Fatal(err)
 		}
@@ -312,6 +316,12 @@ func TestLogHasNoSecrets(t *testing.T) {
 		synctest.Wait()
 		if text, _ := lastError(t, log); text != "slow ran longer than its limit of 1s (limits.timeout_ms)" {
 			t.Errorf("the log has the error %v of the runtime", text)
+		}
+		p.submit("exits", `{"text":"the quick brown fox"}`)
+		p.until("job.failed")
+		synctest.Wait()
+		if text, code := lastError(t, log); text != "the command ended with exit status 3" || code != "UNKNOWN" {
+			t.Errorf("the log has the error %v with the code %v, want the exit status and UNKNOWN", text, code)
 		}
 		p.submit("demo.echo", `{"private":"a result and an argument"}`)
 		p.until("job.completed")
