@@ -164,7 +164,7 @@ func (s *Source) run() {
 }
 
 func (s *Source) setState(to string) {
-	s.cfg.Metrics.setState(s.state, to)
+	s.cfg.Metrics.setState(s.cfg.Name, s.state, to)
 	s.state = to
 }
 

@@ -256,13 +256,14 @@ func TestServerDiesAndComesBack(t *testing.T) {
 	bubble(t, Config{Metrics: metrics}, server, func(fx *fixture) {
 		fx.start()
 		gauge := func(state string) float64 { return testutil.ToFloat64(metrics.servers.WithLabelValues(state)) }
-		if gauge(stateReady) != 1 {
+		ready := func() float64 { return testutil.ToFloat64(metrics.ready) } // of the only server
+		if gauge(stateReady) != 1 || ready() != 1 {
 			t.Error("it is not counted as ready")
 		}
 		_, err := fx.call(fx.Context(), new(job), "srv.t", `{}`)
 		fx.wantCode("the call that it died of", err, arcp.CodeUnavailable, true)
 		synctest.Wait()
-		if gauge(stateWaiting) != 1 || gauge(stateReady) != 0 {
+		if gauge(stateWaiting) != 1 || gauge(stateReady) != 0 || ready() != 0 {
 			t.Error("it is not counted as waiting")
 		}
 		begun := time.Now()
@@ -287,8 +288,27 @@ func TestServerDiesAndComesBack(t *testing.T) {
 	if n := testutil.ToFloat64(metrics.servers.WithLabelValues(stateReady)); n != 0 {
 		t.Errorf("%v servers are counted after Close", n)
 	}
+	if n := testutil.CollectAndCount(metrics.ready); n != 0 {
+		t.Errorf("%d servers have a metric after Close, want none", n)
+	}
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("the metrics have the lint problems %v, error %v; want none", problems, err)
+	}
+}
+
+// A source that replaces another one with its name keeps the metric when the other one ends.
+func TestMetricOfAReplacedServer(t *testing.T) {
+	m := NewMetrics(prometheus.NewRegistry())
+	m.setState("srv", "", stateReady)
+	m.setState("srv", "", stateStarting)
+	m.setState("srv", stateReady, "")
+	m.setState("srv", stateStarting, stateReady)
+	if n := testutil.ToFloat64(m.ready.WithLabelValues("srv")); n != 1 {
+		t.Errorf("the metric of the new source is %v, want 1", n)
+	}
+	m.setState("srv", stateReady, "")
+	if n := testutil.CollectAndCount(m.ready); n != 0 {
+		t.Errorf("%d servers have a metric after the last source has ended, want none", n)
 	}
 }
 
