@@ -351,7 +351,7 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	d.disk(g)
 	d.certificate(g, time.Now())
 	d.reload(g)
-	d.mcpServers(g["arcp_mcp_servers"])
+	d.mcpServers(g["arcp_mcp_servers"], g["arcp_mcp_server_ready"])
 	d.waiting(g["arcp_jobs_waiting"])
 }
 
@@ -395,23 +395,28 @@ func binarySize(n float64) string {
 	return fmt.Sprintf("%.4g %s", n, units[0])
 }
 
-// mcpServers finds MCP servers whose tools are not available. The metrics only have their number by
-// state.
-func (d *diagnosis) mcpServers(n map[string]float64) {
-	const (
-		check  = "mcp"
-		seeLog = "see the server's log for its name"
-	)
-	if n["waiting"] > 0 {
-		d.add(check, statusProblem, seeLog+": start it, or correct its entry in tools",
-			"MCP servers that cannot be reached and are retried: %.0f", n["waiting"])
+// mcpServers finds MCP servers whose tools are not available. n is their number by state. ready is 1 for the name of
+// a server that is ready, and otherwise 0; an older server does not tell it.
+func (d *diagnosis) mcpServers(n, ready map[string]float64) {
+	const check = "mcp"
+	var down []string
+	for name, up := range ready {
+		if up == 0 {
+			down = append(down, name)
+		}
 	}
-	if n["starting"] > 0 {
-		d.add(check, statusProblem, seeLog+"; repeat the check in a moment", "MCP servers that have not answered yet: %.0f", n["starting"])
-	}
+	slices.Sort(down)
 	if n["waiting"]+n["starting"] == 0 {
 		d.add(check, statusOK, "", "MCP servers that are ready: %.0f of %.0[1]f", n["ready"])
+		return
 	}
+	which, lines := fmt.Sprintf("%.0f", n["waiting"]+n["starting"]), "about the session with an MCP server"
+	if len(down) > 0 {
+		which, lines = strings.Join(down, ", "), "with mcp_server="+down[0]
+	}
+	d.add(check, statusProblem,
+		"the lines "+lines+" in the server's log have the last error: start the MCP server, or correct its entry in tools",
+		"MCP servers that are not ready: %s; %.0f cannot be reached and are retried, %.0f have not answered yet", which, n["waiting"], n["starting"])
 }
 
 // gauges has the gauges and counters of a server by name and by the value of their label, "" without a label.

@@ -190,6 +190,7 @@ func fakeAdmin(t *testing.T) string {
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "# TYPE arcp_mcp_servers gauge\narcp_mcp_servers{state=\"ready\"} 2\narcp_mcp_servers{state=\"starting\"} 1\narcp_mcp_servers{state=\"waiting\"} 3\n"+
+			"# TYPE arcp_mcp_server_ready gauge\narcp_mcp_server_ready{mcp_server=\"web\"} 0\narcp_mcp_server_ready{mcp_server=\"files\"} 0\narcp_mcp_server_ready{mcp_server=\"git\"} 1\n"+
 			"# TYPE arcp_jobs_waiting gauge\narcp_jobs_waiting{reason=\"worker\"} 4\narcp_jobs_waiting{reason=\"reconnect\"} 6\narcp_jobs_waiting{reason=\"slot\"} 5\n"+
 			"# TYPE arcp_store_bytes gauge\narcp_store_bytes 95\n# TYPE arcp_store_max_bytes gauge\narcp_store_max_bytes 100\n")
 	})
@@ -239,10 +240,9 @@ func TestDoctorOfCredentials(t *testing.T) {
 		"artifacts    problem  an artifact that was stored cannot be read and released: it has other content; see the server's log",
 		"the server is not ready: runtime: draining; ",
 		"store        problem  95 bytes of 100 bytes (95.0 %); raise --max-data",
-		"MCP servers that have not answered yet: 1; ",
 		"jobs of all principals that wait for a connected worker: 4; start the workers",
 		"running jobs of all principals whose workers have lost their connections: 6; start the workers again",
-		"MCP servers that cannot be reached and are retried: 3; see the server's log",
+		"MCP servers that are not ready: files, web; 3 cannot be reached and are retried, 1 have not answered yet; the lines with mcp_server=files in the server's log have the last error: start the MCP server, or correct its entry in tools",
 	} {
 		wantOutcome(t, "findings", o, exitFailed, want, "")
 	}
