@@ -262,8 +262,8 @@ func (e *Engine) Drain() {
 // ErrStopping is the cause with which tools are stopped by Stop.
 var ErrStopping = errors.New("the runtime is shutting down")
 
-// Stop drains the engine. It waits until every job has ended, is paused, waits for a retry, or waits for a
-// slot of a tool of which no job has one. It does not wait for jobs that do not end by themselves. When ctx ends first, Stop stops the supervisors without ending their jobs. The next
+// Stop drains the engine. It waits until every job has ended, is paused, waits for a retry or for the approval of
+// its call, or waits for a slot of a tool of which no job has one. It does not wait for jobs that do not end by themselves. When ctx ends first, Stop stops the supervisors without ending their jobs. The next
 // Recover resumes the jobs. No supervisor runs when Stop returns. It is called once.
 func (e *Engine) Stop(ctx context.Context) {
 	e.Drain()
@@ -271,6 +271,7 @@ func (e *Engine) Stop(ctx context.Context) {
 	e.shutdown.phase = max(e.shutdown.phase, shutdownStopping)
 	e.shutdown.check(&e.jobs, &e.queues)
 	e.mu.Unlock()
+	e.eachRun((*run).wake) // for leaveAtGate
 	defer e.pool.Close()
 	done := make(chan struct{})
 	go func() {

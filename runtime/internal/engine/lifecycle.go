@@ -137,7 +137,7 @@ const (
 	exitNone   exit = iota // the supervisor continues
 	exitIdle               // the job waits for a slot, and no command is pending
 	exitPause              // the attempt has stopped at a checkpoint for the shutdown
-	exitRewind             // another attempt follows, from a checkpoint that a client has chosen
+	exitRewind             // another attempt follows: from a checkpoint that a client has chosen, or after the next start
 	exitRetry              // the attempt has failed or is lost, and another one follows
 	exitEnd                // the job has its outcome
 )

@@ -3,6 +3,8 @@ package engine
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/arcpd/arcpd/runtime/internal/job"
 )
 
 // shutdown is the progress of Engine.Stop. phase is guarded by Engine.mu.
@@ -12,7 +14,7 @@ type shutdown struct {
 	drainedc chan struct{} // closed with shutdownDrained
 	quitc    chan struct{} // closed when Stop does not wait any longer
 
-	pausing     atomic.Bool // jobs stop at their next checkpoint
+	pausing     atomic.Bool // jobs stop at their next checkpoint, or while an approval of their call is pending
 	stopResting atomic.Bool // resting jobs are left to the next start
 }
 
@@ -73,6 +75,18 @@ func activeJobs(t *jobTable, q *toolQueues) int {
 		}
 	}
 	return n
+}
+
+// leaveAtGate ends an attempt whose call waits for an approval when the runtime stops, because its tool was not
+// called. The question stays open, and an answer that comes now counts for the attempt after the next start. A
+// child stays, because its parent may need its result before the stop ends.
+func leaveAtGate(s *supervisor, now time.Time) bool {
+	if !s.e.shutdown.pausing.Load() || s.exit != exitNone || s.direct || s.row.Parent != "" || !s.questions.AwaitsLogged() || !s.machine.Rewind(now) {
+		return false
+	}
+	s.exit.set(exitRewind)
+	s.limit = job.TimeLimit{} // the attempt has ended
+	return true
 }
 
 // stopQueued stops a job that is in the queue of its tool.

@@ -169,3 +169,82 @@ func TestStopWithAnEndlessJobInAQueue(t *testing.T) {
 		f.frames("sess_1")
 	})
 }
+
+// A stop does not wait for a job whose call waits for an approval, whatever the recovery of the tool is. An approval
+// that arrives at the moment of the stop is not lost, and the tool is called once: before the end of the stop, or
+// after the next start.
+func TestStopAtAGate(t *testing.T) {
+	approve := func(f *fixture, q approval.Row) {
+		if _, err := f.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+			f.Errorf("the approval is refused: %v", err)
+		}
+	}
+	for name, c := range map[string]struct {
+		before, during, after bool // of the stop: when the approval arrives
+		held                  bool // the write of the job is held when the approval and the stop arrive
+		calls                 int  // of the tool before the next start
+	}{
+		"approved after the start":       {after: true},
+		"approved in the drain":          {during: true},
+		"approved while the job is left": {during: true, held: true},
+		"approved before the stop":       {before: true, held: true, calls: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withQuestions(t, func(f *fixture, fq *fakeQuestions) {
+				calls := 0
+				f.tool("danger", gated, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+					calls++
+					return args, nil
+				})
+				f.tool("other", nil, sleeper(time.Minute))
+				f.submit("danger", `{"x":1}`)
+				f.want("the approver is asked", "job.accepted", "job.started", "event.emit")
+				q := fq.only(t)
+				if c.during {
+					f.submit("other", `{}`) // the drain lasts for a minute
+					synctest.Wait()
+				}
+				release := func() {}
+				if c.held {
+					release = f.st.hold()
+				}
+				answered := make(chan struct{})
+				answer := func() {
+					go func() { defer close(answered); approve(f, q) }()
+					synctest.Wait()
+				}
+				if c.before {
+					answer()
+				}
+				stopped := make(chan time.Duration, 1)
+				go func() { stopped <- f.drained() }()
+				synctest.Wait()
+				if c.during {
+					answer()
+				}
+				release()
+				took := <-stopped
+				if most := map[bool]time.Duration{true: time.Minute}[c.during]; took != most {
+					t.Errorf("the stop took %s, want %s", took, most)
+				}
+				if calls != c.calls {
+					t.Fatalf("the tool ran %d times before the next start, want %d", calls, c.calls)
+				}
+				f.restart(map[bool]int{false: 1}[calls == 1])
+				if c.after {
+					synctest.Wait()
+					answer()
+				}
+				<-answered
+				synctest.Wait()
+				if got := lines(f.frames("sess_1")); !slices.Contains(got, "job.completed msg_1") {
+					t.Errorf("the session is sent %q, want the end of the job", got)
+				}
+				if calls != 1 {
+					t.Errorf("the tool ran %d times, want 1", calls)
+				}
+				f.frames("sess_2")
+			})
+		})
+	}
+}

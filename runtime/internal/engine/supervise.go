@@ -229,7 +229,8 @@ func (s *supervisor) handleInput(now time.Time, in *turnInput) bool {
 	for _, c := range in.commands {
 		c.apply(s, now)
 	}
-	return waitChanged || in.manualHeartbeats || in.heartbeat || in.pausing || in.returned || in.leaseLapsed || len(in.commands) > 0
+	left := in.accepted && leaveAtGate(s, now)
+	return left || waitChanged || in.manualHeartbeats || in.heartbeat || in.pausing || in.returned || in.leaseLapsed || len(in.commands) > 0
 }
 
 // handleReturn passes the tool's result to the machine.

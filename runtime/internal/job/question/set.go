@@ -128,6 +128,13 @@ func (s *Set) AwaitsApproval() bool {
 	return slices.ContainsFunc(s.list, func(q *Question) bool { return q.Row.Ordinal == BeforeCall && q.Pending() })
 }
 
+// AwaitsLogged is AwaitsApproval for a question whose event is in the log.
+func (s *Set) AwaitsLogged() bool {
+	return slices.ContainsFunc(s.list, func(q *Question) bool {
+		return q.Row.Ordinal == BeforeCall && q.Pending() && q.Request != ""
+	})
+}
+
 // Due returns when the next question expires or escalates; zero: never.
 func (s *Set) Due() (due time.Time) {
 	for _, q := range s.list {
