@@ -337,8 +337,8 @@ type lossError string
 func (e lossError) Error() string { return string(e) }
 func (e lossError) Unwrap() error { return tool.ErrLost }
 
-// lose ends a dispatch whose worker is lost. what says what the worker did. Called with Pool.mu.
-func (d *dispatch) lose(what string) {
+// lose ends a dispatch whose worker is lost. reason follows the name of the worker. Called with Pool.mu.
+func (d *dispatch) lose(reason string) {
 	if d.ended {
 		d.release()
 		return
@@ -347,7 +347,7 @@ func (d *dispatch) lose(what string) {
 	if name := d.workerName(); name != "" {
 		d.lost += " " + strconv.Quote(name)
 	}
-	d.lost += " " + what
+	d.lost += " " + reason
 	d.signal()
 }
 

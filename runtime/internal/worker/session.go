@@ -77,10 +77,10 @@ func (ws *workerSession) stopTimer() {
 // sessionEnded says of a worker that its session has ended, or that it has disconnected without an agent.
 const sessionEnded = "has no connection and is not registered any more"
 
-// lose ends the dispatches of the session. what says what the worker did. Called with p.mu.
-func (ws *workerSession) lose(what string) {
+// lose ends the dispatches of the session. reason follows the name of the worker. Called with p.mu.
+func (ws *workerSession) lose(reason string) {
 	for d := range ws.dispatches {
-		d.lose(what)
+		d.lose(reason)
 	}
 }
 
