@@ -175,7 +175,7 @@ func describeMetric(p arcp.MetricPayload) string {
 func describeWaiting(data arcp.Raw) string {
 	var w arcp.JobWaiting
 	_ = arcp.Unmarshal(data, &w) // the zero value of undecodable members is displayed
-	return label("waiting", w.Message)
+	return label("waiting", localTimes(w.Message))
 }
 
 func approvalOf(data arcp.Raw) (a arcp.ApprovalRequested) {
@@ -225,7 +225,7 @@ func describeEnd(env *arcp.Envelope) (line string, detail bool) {
 		return label("completed"), true
 	case arcp.JobFailed, arcp.ToolError:
 		p := payload[arcp.ErrorPayload](env)
-		return label("failed", p.Code, p.Message), true
+		return label("failed", p.Code, failureText(p.Code, p.Message)), true
 	case arcp.JobCancelled:
 		p := payload[arcp.JobCancelledPayload](env)
 		return label("cancelled", p.Code, p.Reason), true

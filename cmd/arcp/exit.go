@@ -150,7 +150,7 @@ func readable(err error) string {
 	if !ok {
 		return text
 	}
-	text = strings.Replace(text, string(e.Type)+": "+e.RawCode, e.RawCode, 1)
+	text = failureText(e.Code, strings.Replace(text, string(e.Type)+": "+e.RawCode, e.RawCode, 1))
 	if typ, rest, ok := strings.Cut(text, ": "); ok && arcp.Lookup(arcp.Type(typ)) != nil {
 		text = rest
 	}

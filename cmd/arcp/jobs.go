@@ -43,9 +43,6 @@ var ageUnits = []struct {
 	name   string
 }{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
 
-// clock returns a time in the local time zone.
-func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
-
 // getJob returns a job from the tool jobs.get, or from the list of jobs if the runtime does not have the tool.
 func getJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, error) {
 	raw, err := callTool(ctx, c, "jobs.get", map[string]arcp.JobID{"job_id": id})
@@ -98,7 +95,7 @@ func outcomeFacts(j *arcp.JobView, fact func(name string, value any)) {
 	case len(j.Outcome) == 0:
 	case j.Status == arcp.StateFailed:
 		e := outcomeAs[arcp.ErrorPayload](j)
-		fact("error", fmt.Sprintf("%s: %s", e.Code, e.Message))
+		fact("error", fmt.Sprintf("%s: %s", e.Code, failureText(e.Code, e.Message)))
 		fact("retryable", e.Retryable)
 		fact("details", compact(e.Details))
 	case j.Status == arcp.StateCancelled:

@@ -162,7 +162,7 @@ func timeFacts(j *arcp.JobView, fact func(name string, value any)) {
 		fact("ended", fmt.Sprintf("%s, after %s", clock(j.EndedAt), j.EndedAt.Sub(cmp.Or(j.StartedAt, j.CreatedAt)).Round(time.Millisecond)))
 	}
 	if w := j.Waiting; w != nil {
-		fact("waits", fmt.Sprintf("%s (%s, since %s)", w.Message, w.Reason, clock(w.Since)))
+		fact("waits", fmt.Sprintf("%s (%s, since %s)", localTimes(w.Message), w.Reason, clock(w.Since)))
 	}
 }
 
