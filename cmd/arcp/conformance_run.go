@@ -121,7 +121,7 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	report, err := r.second.run(ctx, r.target, r.opts)
 	done()
 	if err != nil {
-		return runProblem(t.url, err)
+		return runProblem(t, err)
 	}
 	r.policy.compare(&report)
 	if err := r.reports.write(a, &report); err != nil {
@@ -137,14 +137,14 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 }
 
 // runProblem returns the error of a run in which no check ran.
-func runProblem(url string, err error) error {
+func runProblem(t *target, err error) error {
 	if errors.Is(err, conformance.ErrNoChecks) {
 		return errNoChecks
 	}
 	if _, ok := errors.AsType[*exitError](err); ok {
 		return err
 	}
-	if problem := tlsProblem(url, err); problem != nil {
+	if problem := t.tlsProblem(err); problem != nil {
 		return &exitError{exitUnreachable, problem}
 	}
 	return &exitError{exitUnreachable, err}

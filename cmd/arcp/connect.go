@@ -41,7 +41,7 @@ type target struct {
 	interactive bool // questions to people are received
 	downloads   bool // artifacts are read over HTTP if the runtime issues links
 
-	caFile string      // value of --ca-file
+	caFile string      // value of --ca-file, or of its variable after resolve; "": no file is used
 	tls    *tls.Config // nil: the default configuration
 }
 
@@ -224,8 +224,8 @@ func (a *app) connectionChanged(ch client.LinkChange) {
 // explain adds the remedy to the error of opening a session.
 func (tg *target) explain(err error) error {
 	switch code := codeOf(err); {
-	case code == exitUnreachable && tlsProblem(tg.url, err) != nil:
-		return &exitError{code, tlsProblem(tg.url, err)}
+	case code == exitUnreachable && tg.tlsProblem(err) != nil:
+		return &exitError{code, tg.tlsProblem(err)}
 	case code == exitAuth && tg.token == "":
 		return fmt.Errorf("%w; give --token or set ARCP_TOKEN", err)
 	case code == exitAuth && tg.tokenFrom != "":

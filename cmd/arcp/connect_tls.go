@@ -32,6 +32,7 @@ func (tg *target) trust(a *app, u *url.URL) error {
 	if err != nil {
 		return usagef("%s %s: %w", where, file, err)
 	}
+	tg.caFile = file
 	tg.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	return nil
 }
@@ -60,6 +61,16 @@ func (tg *target) httpClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: tg.tls.Clone(), DisableKeepAlives: true,
 	}}
+}
+
+// tlsProblem returns why no TLS connection to the runtime can be made and the remedy, or nil for other errors.
+func (tg *target) tlsProblem(err error) error {
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	if u, parseErr := url.Parse(tg.url); unknown && tg.tls != nil && parseErr == nil {
+		return fmt.Errorf("the certificate of %s is signed by none of the authorities in %s: "+
+			"give --ca-file FILE with the certificate of the authority that has signed it", u.Host, tg.caFile)
+	}
+	return tlsProblem(tg.url, err)
 }
 
 // tlsProblem returns why no TLS connection to an address can be made and the remedy, or nil for

@@ -23,6 +23,7 @@ func TestTLSProblems(t *testing.T) {
 	plainHost := strings.TrimPrefix(plain.URL, "http://")
 	ca := write(t, filepath.Join(dir, "ca.pem"),
 		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secured.Certificate().Raw})))
+	other, _ := makeCertificate(t, dir, "other", 1)
 	empty := write(t, filepath.Join(dir, "empty.pem"), "no certificate\n")
 	for _, c := range []struct {
 		name, url, ca string
@@ -31,6 +32,8 @@ func TestTLSProblems(t *testing.T) {
 	}{
 		{"unknown authority", "wss://" + host, "", exitUnreachable,
 			"arcp: the certificate of " + host + " is signed by an unknown authority: give --ca-file FILE with the certificate of the authority"},
+		{"another authority", "wss://" + host, other, exitUnreachable,
+			"arcp: the certificate of " + host + " is signed by none of the authorities in " + other + ": give --ca-file FILE with the certificate of the authority that has signed it"},
 		{"wrong name", "wss://localhost:" + port, ca, exitUnreachable,
 			"arcp: the certificate of localhost:" + port + " is for example.com"},
 		{"a known authority, but no runtime", "wss://" + host, ca, exitUnreachable, "is not a runtime"},
@@ -53,6 +56,8 @@ func TestTLSProblems(t *testing.T) {
 	}
 	o := cli(t, "conformance", "run", "--url", "wss://"+host, "--token", "secret")
 	wantRefusal(t, o, exitUnreachable, "signed by an unknown authority: give --ca-file")
+	o = cli(t, "conformance", "run", "--url", "wss://"+host, "--token", "secret", "--ca-file", other)
+	wantRefusal(t, o, exitUnreachable, "signed by none of the authorities in "+other)
 	wantOutcome(t, "the admin listener of doctor", cli(t, "doctor", "--url", "ws://"+plainHost, "--admin", secured.URL), exitFailed,
 		"the certificate of "+host+" is signed by an unknown authority", "")
 }
