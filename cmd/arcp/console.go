@@ -176,7 +176,7 @@ func (c *console) asker(env *arcp.Envelope) func(context.Context) error {
 	return nil
 }
 
-// permission grants after the answer yes, and denies after any other.
+// permission grants after the answer yes, and denies after the answer no or an empty line. Another answer is an error.
 func (c *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.PermissionRequestPayload) error {
 	line, err := c.line(ctx, "grant "+requested(q).String()+"? [y/N] ")
 	if err != nil {
@@ -190,6 +190,9 @@ func (c *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.Per
 		}
 		_, err := c.client.Grant(ctx, id, grant)
 		return err
+	case "n", "no", "":
+	default:
+		return fmt.Errorf("%q is not an answer: type y to grant, or n to deny", line)
 	}
 	return c.client.Deny(ctx, id, client.DenyParams{Permission: q.Permission, Reason: "denied"})
 }

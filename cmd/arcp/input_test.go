@@ -217,6 +217,13 @@ func TestConsoleAsksQuestions(t *testing.T) {
 	c = sit("demo.permit", permit, "--follow")
 	c.sees("[y/N]")
 	c.types("maybe")
+	c.sees(`"maybe" is not an answer: type y to grant, or n to deny`)
+	c.types("No")
+	c.leaves(exitDenied, "")
+
+	c = sit("demo.permit", permit, "--follow")
+	c.sees("[y/N]")
+	c.types("")
 	c.leaves(exitDenied, "")
 
 	c = sit("demo.choose", choose, "--follow")
