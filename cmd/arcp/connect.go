@@ -203,6 +203,7 @@ func (tg *target) options() client.Options {
 
 // connectionChanged reports a lost connection.
 func (a *app) connectionChanged(ch client.LinkChange) {
+	a.disconnected.Store(ch.State != client.Resumed)
 	if ch.State != client.Reconnecting {
 		return
 	}

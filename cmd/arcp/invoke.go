@@ -233,8 +233,8 @@ type submitted struct {
 	job *client.Job
 }
 
-// interruptible returns a context that SIGINT and SIGTERM end. If the job exists the first signal cancels the
-// job instead.
+// interruptible returns a context that SIGINT and SIGTERM end. If the job exists and the runtime is connected, the first
+// signal cancels the job instead.
 func (r *runningJob) interruptible(ctx context.Context, a *app) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)
@@ -251,7 +251,7 @@ func (r *runningJob) interruptible(ctx context.Context, a *app) (context.Context
 			switch sub := r.job.Load(); {
 			case cancelling:
 				cancel(errCancelling)
-			case sub == nil:
+			case sub == nil, a.disconnected.Load(): // a cancel cannot be sent
 				cancel(errInterrupted)
 			default:
 				if cancelling = sub.cancel(ctx, a); !cancelling {
@@ -291,9 +291,9 @@ func (a *app) follow(ctx context.Context, job *client.Job, p *eventPrinter) erro
 	p.done()
 	switch {
 	case failure != nil && ctx.Err() != nil:
-		return stopWaiting(context.Cause(ctx), job)
+		return stopWaiting(a, context.Cause(ctx), job)
 	case errors.Is(failure, client.ErrSessionLost):
-		return stopWaiting(failure, job)
+		return stopWaiting(a, failure, job)
 	}
 	result, err := job.Wait(ctx)
 	switch {
@@ -314,9 +314,14 @@ func (a *app) follow(ctx context.Context, job *client.Job, p *eventPrinter) erro
 }
 
 // stopWaiting returns the error of a command that ends before the job: the job continues or is being cancelled.
-func stopWaiting(cause error, job *client.Job) error {
-	if errors.Is(cause, errCancelling) {
+// While the connection is lost its state is unknown.
+func stopWaiting(a *app, cause error, job *client.Job) error {
+	switch {
+	case errors.Is(cause, errCancelling):
 		return fmt.Errorf("%w; %s is being cancelled: `arcp jobs show %s` shows its state", cause, job.ID(), job.ID())
+	case a.disconnected.Load() && !errors.Is(cause, client.ErrSessionLost):
+		return fmt.Errorf("%w while the connection is lost, and %s may continue: `arcp jobs show %s` shows its state when the runtime answers again",
+			cause, job.ID(), job.ID())
 	}
 	return fmt.Errorf("%w; %s continues: `arcp jobs watch %s` follows it", cause, job.ID(), job.ID())
 }

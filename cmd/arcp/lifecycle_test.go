@@ -412,6 +412,24 @@ func TestInvokeInterruptedTwice(t *testing.T) {
 	}
 }
 
+// While the connection is lost a job cannot be cancelled. The first SIGINT ends the command, with one message.
+func TestInterruptWhileTheConnectionIsLost(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	c := start(t, nil, "invoke", "demo.sleep", `{"ms":3600000}`, "--follow", "--url", p.url, "--token", "secret")
+	until(t, "the job has started", func() bool { return strings.Contains(c.errs.String(), "started") })
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	until(t, "the command reconnects", func() bool { return strings.Contains(c.errs.String(), "reconnecting") })
+	c.signal(syscall.SIGINT)
+	code := c.wait()
+	_, said, _ := strings.Cut(c.errs.String(), "reconnecting")
+	_, said, _ = strings.Cut(said, "\n")
+	if code != exitInterrupted || strings.Contains(strings.TrimSpace(said), "\n") || !strings.Contains(said, "interrupted while the connection is lost, and job_") {
+		t.Errorf("exit code = %d and %q, want 130 and one line that the connection is lost", code, said)
+	}
+}
+
 func TestInterruptedWatchLeavesTheJob(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	_ "time/tzdata" // schedules name time zones, also where the system has no database of them
 
@@ -74,4 +75,6 @@ type app struct {
 	json           bool  // format is json, jsonl or yaml
 	interactive    bool  // standard input and standard error are terminals
 	helpErr        error // of help for a command that does not exist
+
+	disconnected atomic.Bool // the connection of the session is lost and not restored
 }
