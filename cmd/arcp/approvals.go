@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -143,6 +144,12 @@ type resolveArgs struct {
 	Reason     string `json:"reason,omitzero"`
 }
 
+func (ra resolveArgs) question() string { return ra.ApprovalID }
+
+func (ra resolveArgs) answers(kind arcp.QuestionKind) bool {
+	return kind == arcp.QuestionGate || kind == arcp.QuestionPermission
+}
+
 func newApprovalsApprove(a *app) *cobra.Command {
 	var seconds uint64
 	cmd := &cobra.Command{
@@ -175,12 +182,57 @@ func newApprovalsDeny(a *app) *cobra.Command {
 }
 
 // resolve answers a question and prints its new state.
-func (a *app) resolve(ctx context.Context, c *client.Client, tool string, args any) error {
+func (a *app) resolve(ctx context.Context, c *client.Client, tool string, args answerRequest) error {
 	q, err := ask[arcp.QuestionView](ctx, c, tool, args)
 	if err != nil {
-		return err
+		return explainAnswer(ctx, c, args, err)
 	}
 	return a.printResolved(&q)
+}
+
+// answerRequest has the arguments of approval.resolve or of approval.answer.
+type answerRequest interface {
+	question() string                    // its id
+	answers(kind arcp.QuestionKind) bool // reports whether a question of the kind has such answers
+}
+
+// explainAnswer returns the refusal of an answer. If it is of another kind than the question, the error names the
+// command that answers the question.
+func explainAnswer(ctx context.Context, c *client.Client, args answerRequest, err error) error {
+	if refusal, ok := errors.AsType[*client.RemoteError](err); !ok || refusal.Code != arcp.CodeInvalidArgument {
+		return err
+	}
+	q, getErr := ask[arcp.QuestionView](ctx, c, "approval.get", approvalArgs{args.question()})
+	if getErr != nil || args.answers(q.Kind) {
+		return err // err says more
+	}
+	return usagef("%s %s; answer it with `%s`", q.ApprovalID, kindText(q.Kind), answerTo(q.ApprovalID, q.Kind))
+}
+
+// kindText describes a kind of questions.
+func kindText(kind arcp.QuestionKind) string {
+	switch kind {
+	case arcp.QuestionInput:
+		return "asks for a value"
+	case arcp.QuestionChoice:
+		return "asks for one of its options"
+	case arcp.QuestionPermission:
+		return "asks for a permission"
+	}
+	return "is an approval"
+}
+
+// answerTo returns the command that answers a question.
+func answerTo(id string, kind arcp.QuestionKind) string {
+	switch kind {
+	case arcp.QuestionInput:
+		return "arcp input answer " + id + " JSON"
+	case arcp.QuestionChoice, arcp.QuestionOwned:
+		return "arcp input answer " + id + " --choice ID"
+	case arcp.QuestionPermission:
+		return "arcp input answer " + id + " --grant" // or --deny
+	}
+	return "arcp approvals approve " + id
 }
 
 func (a *app) printResolved(q *arcp.QuestionView) error {

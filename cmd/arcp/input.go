@@ -54,6 +54,18 @@ type answerArgs struct {
 	Reason    string   `json:"reason,omitzero"`
 }
 
+func (aa answerArgs) question() string { return aa.RequestID }
+
+func (aa answerArgs) answers(kind arcp.QuestionKind) bool {
+	switch {
+	case aa.Grant, aa.Deny:
+		return kind == arcp.QuestionPermission
+	case aa.ChoiceID != "":
+		return kind != arcp.QuestionInput && kind != arcp.QuestionPermission
+	}
+	return kind == arcp.QuestionInput
+}
+
 func newInputAnswer(a *app) *cobra.Command {
 	var in answerArgs
 	cmd := &cobra.Command{
@@ -102,16 +114,16 @@ func (aa *answerArgs) read(a *app, args []string) (err error) {
 // answerCommand returns the command that answers the question of an event, or "". A question without an approval
 // id is named by its message id.
 func answerCommand(env *arcp.Envelope) string {
-	command := func(id, answer string) string {
-		return "arcp input answer " + oneLine(cmp.Or(id, string(env.ID))) + " " + oneLine(answer)
+	command := func(id string, kind arcp.QuestionKind) string {
+		return answerTo(oneLine(cmp.Or(id, string(env.ID))), kind)
 	}
 	switch env.Type {
 	case arcp.PermissionRequest:
-		return command(payload[arcp.PermissionRequestPayload](env).ApprovalID, "--grant") // or --deny
+		return command(payload[arcp.PermissionRequestPayload](env).ApprovalID, arcp.QuestionPermission)
 	case arcp.HumanInputRequest:
-		return command(payload[arcp.HumanInputRequestPayload](env).ApprovalID, "JSON")
+		return command(payload[arcp.HumanInputRequestPayload](env).ApprovalID, arcp.QuestionInput)
 	case arcp.HumanChoiceRequest:
-		return command(payload[arcp.HumanChoiceRequestPayload](env).ApprovalID, "--choice ID")
+		return command(payload[arcp.HumanChoiceRequestPayload](env).ApprovalID, arcp.QuestionChoice)
 	}
 	return ""
 }

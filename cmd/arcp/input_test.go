@@ -45,10 +45,10 @@ func TestInputAnswersQuestions(t *testing.T) {
 	}{
 		{"demo.ask", branch, []string{`""`}, "INVALID_ARGUMENT", []string{`"main"`}, "answered", exitOK,
 			`{"value":"main","responded_by":"alice"}`},
-		{"demo.ask", branch, []string{"--choice", "x"}, "wants a value", []string{"@" + file}, "answered", exitOK, `"from a file"`},
+		{"demo.ask", branch, []string{"--choice", "x"}, "asks for a value; answer it with", []string{"@" + file}, "answered", exitOK, `"from a file"`},
 		{"demo.choose", choose, []string{"--choice", "wait"}, `"wait" is none of the options`, []string{"--choice", "abort"},
 			"abort", exitOK, `"choice_id":"abort"`},
-		{"demo.permit", permit, []string{"1"}, "wants either grant or deny",
+		{"demo.permit", permit, []string{"1"}, "asks for a permission; answer it with",
 			[]string{"--grant", "--seconds", "5", "--resource", "env:prod"}, "granted", exitOK, `"resource":"env:prod"`},
 		{"demo.permit", permit, []string{"--grant", "--resource", "*"}, `does not cover "*"`,
 			[]string{"--deny", "--reason", "not today"}, "deny", exitDenied, ""},
@@ -284,6 +284,40 @@ func TestConsoleWithoutAnAnswer(t *testing.T) {
 			t.Errorf("with %q the terminal shows the question, want none:\n%s", args, c.shown)
 		}
 	}
+}
+
+// The refusal of an answer of another kind names the command that answers the question.
+func TestAnswerOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	ask := func(tool, args string) string {
+		p.detach(tool, args)
+		return p.question()
+	}
+	wants := func(command string, args ...string) {
+		t.Helper()
+		wantRefusal(t, p.cli(args...), exitUsage, "answer it with `arcp "+command+"`")
+	}
+	id := ask("demo.ask", branch)
+	wants("input answer "+id+" JSON", "approvals", "approve", id)
+	wants("input answer "+id+" JSON", "approvals", "deny", id)
+	wants("input answer "+id+" JSON", "approvals", "approve", id, "--seconds", "5")
+	wants("input answer "+id+" JSON", "input", "answer", id, "--choice", "fix")
+	wantRefusal(t, p.cli("input", "answer", id, "5"), exitFailed, "INVALID_ARGUMENT: ")
+	wantOutcome(t, "the right command", p.cli("input", "answer", id, `"main"`), exitOK, "", "")
+
+	id = ask("demo.choose", choose)
+	wants("input answer "+id+" --choice ID", "approvals", "approve", id)
+	wants("input answer "+id+" --choice ID", "input", "answer", id, `"fix"`)
+	wantOutcome(t, "the right command", p.cli("input", "answer", id, "--choice", "fix"), exitOK, "", "")
+
+	id = ask("demo.permit", permit)
+	wants("input answer "+id+" --grant", "input", "answer", id, "true")
+	wantOutcome(t, "the right command", p.cli("input", "answer", id, "--deny"), exitOK, "", "")
+
+	id = p.asks(deploy)
+	wants("approvals approve "+id, "input", "answer", id, "true")
+	wants("approvals approve "+id, "approvals", "approve", id, "--seconds", "5")
 }
 
 func TestHowToAnswer(t *testing.T) {
