@@ -165,6 +165,9 @@ func (a *app) watch(ctx context.Context, c *client.Client, id arcp.JobID, from u
 	return a.follow(ctx, job, p)
 }
 
+// maxCancelDeadline is the largest deadline of a cancel (SPEC.md §5.7).
+const maxCancelDeadline = 60 * time.Second
+
 func newJobsCancel(a *app) *cobra.Command {
 	var reason string
 	var deadline time.Duration
@@ -173,6 +176,12 @@ func newJobsCancel(a *app) *cobra.Command {
 	cmd.ValidArgsFunction = completeJobs(a, t, liveJob)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to followers of the job")
 	addDuration(cmd.Flags(), &deadline, "deadline", 0, "time before the job is stopped by force; default: 5s, at most 60s")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if deadline > maxCancelDeadline {
+			return usagef("--deadline %s: give at most 60s", deadline)
+		}
+		return nil
+	}
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		for _, id := range args {
 			if err := c.Cancel(ctx, client.CancelParams{JobID: arcp.JobID(id), Reason: reason, Deadline: deadline}); err != nil {

@@ -57,6 +57,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{"a large number", []string{"jobs", "ls", "--limit", "5000000000"}, `--limit: "5000000000" is too large`},
 		{"no switch", []string{"jobs", "ls", "--all=maybe"}, `--all: "maybe" is not true or false`},
 		{"negative wait", []string{"jobs", "wait", "job_1", "--timeout", "-1s"}, `--timeout: "-1s" is not a duration`},
+		{"long deadline", []string{"jobs", "cancel", "job_1", "--deadline", "61s"}, "--deadline 1m1s: give at most 60s"},
 		{"bad timeout", []string{"invoke", "demo.echo", "--timeout", "-1s"}, `--timeout: "-1s" is not a duration`},
 		{"bad row", []string{"bench", "--row", "x"}, `--row: "x" is not one of jobs`},
 		{"bad dialect of a measurement", []string{"bench", "--dialect", "auto"}, `--dialect: "auto" is not one of rfc, draft`},
