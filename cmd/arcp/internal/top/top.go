@@ -171,8 +171,8 @@ func (m *model) lines() []string {
 	events, ended := m.rates()
 	lines := []string{
 		fmt.Sprintf("arcp top  %s  %s", m.opts.Title, s.At.Local().Format(time.TimeOnly)),
-		fmt.Sprintf("%d jobs%s  %.1f events/s  %.1f jobs/s ended  %d ended, %d of them failed, since the start of this command",
-			len(s.Jobs), map[bool]string{true: " and more"}[s.MoreJobs], events, ended, s.Counts.Ended, s.Counts.Failed),
+		fmt.Sprintf("%d %s%s  %.1f events/s  %.1f jobs/s ended  %d ended, %d of them failed, since the start of this command",
+			len(s.Jobs), map[bool]string{true: "job", false: "jobs"}[len(s.Jobs) == 1], map[bool]string{true: " and more"}[s.MoreJobs], events, ended, s.Counts.Ended, s.Counts.Failed),
 	}
 	if s.Err != nil {
 		lines = append(lines, "no newer state: "+s.Err.Error())

@@ -45,7 +45,7 @@ func TestViewShowsTheSnapshot(t *testing.T) {
 		"JOB    TOOL              STATUS   AGE  LAST EVENT\njob_1  demo.count@1.0.0  running  9s   progress 1/2[31mx\n",
 		"QUESTION    KIND  AGE  ASKS\napproval-1  gate  5s   deploy?\n",
 		"AGENT  PRINCIPAL  STATUS  TOOLS  CHANGED  TASK\ntext   alice      idle    2      9s",
-		"1 jobs  0.0 events/s",
+		"1 job  0.0 events/s",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the view lacks %q:\n%s", want, got)
