@@ -142,7 +142,7 @@ func newBackup(a *app) *cobra.Command {
 	f.IntVar(&b.copies, "keep", defaultKeep, "copies below DIR that stay; without --every one copy is made")
 	addKeyFile(cmd, &b.keyFile)
 	output := addDocumentOutput(cmd)
-	cmd.MarkFlagsMutuallyExclusive("admin", "data")
+	exclude(cmd, "admin", "data")
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
 		if err := a.setOutput(output); err != nil {
 			return err

@@ -93,7 +93,7 @@ func TestBackupIsWrittenForTheCaller(t *testing.T) {
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitFailed, "backup failed: backup: this store cannot do that")
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL+"/nope"), exitFailed, "has no backups")
 	wantRefusal(t, cli(t, "backup", "three", "--admin", "http://"), exitUsage, "give the URL of the admin listener")
-	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL, "--data", "x"), exitUsage, "[admin data]")
+	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL, "--data", "x"), exitUsage, "--admin and --data exclude each other: give one of them")
 	wantRefusal(t, cli(t, "backup", "three", "--data", "nowhere"), exitFailed, "nowhere is not a data directory: no such file")
 	shown = &backupKey{key.file, "another one"}
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitDenied,

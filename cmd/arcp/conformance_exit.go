@@ -26,7 +26,7 @@ func (p *failurePolicy) addTo(cmd *cobra.Command) {
 	f.BoolVar(&p.strict, "strict", false, "exit code 1 if any check fails; the same as --fail-on house")
 	f.BoolVar(&p.failFast, "fail-fast", false, "end the run after the first check that makes the exit code 1")
 	f.StringVar(&p.baselineFile, "baseline", "", "only failures that this JSON report does not have make the exit code 1")
-	cmd.MarkFlagsMutuallyExclusive("fail-on", "strict")
+	exclude(cmd, "fail-on", "strict")
 	completeWords(cmd, "fail-on", texts(conformance.Levels)...)
 }
 

@@ -134,7 +134,7 @@ func TestConformanceFlagsAreChecked(t *testing.T) {
 		{"level", `--level: "runtime" is not one of must, should, may, house, all`, []string{"--level", "runtime"}},
 		{"check", `--check: there is no check "x.y"`, []string{"--check", "x.y"}},
 		{"fail-on", `--fail-on: "all" is not one of must`, []string{"--fail-on", "all"}},
-		{"strict", "if any flags in the group [fail-on strict] are set", []string{"--strict", "--fail-on", "may"}},
+		{"strict", "--fail-on and --strict exclude each other: give one of them", []string{"--strict", "--fail-on", "may"}},
 		{"report without a file", "--report html: give FORMAT=FILE, for example html=report.html", []string{"--report", "html"}},
 		{"report with an empty file", "--report html=: give FORMAT=FILE", []string{"--report", "html="}},
 		{"format", `--report: "pdf" is not one of json, junit, markdown, html, sarif, badge`, []string{"--report", "pdf=x"}},

@@ -104,8 +104,8 @@ func (jl *jobList) addFlags(cmd *cobra.Command) {
 	addDuration(f, &jl.since, "since", 0, "only jobs that were submitted within this time, for example 2h")
 	f.StringVar(&jl.session, "session", "", "only jobs of the session `ID`")
 	f.BoolVar(&jl.oldestFirst, "oldest-first", false, "list the oldest jobs first")
-	cmd.MarkFlagsMutuallyExclusive("since", "cursor")
-	cmd.MarkFlagsMutuallyExclusive("tool", "agent")
+	exclude(cmd, "since", "cursor")
+	exclude(cmd, "tool", "agent")
 	completeWords(cmd, "status", texts(arcp.JobStates)...)
 }
 

@@ -143,7 +143,7 @@ func (l *list[T]) addFlags(cmd *cobra.Command) *listFlags {
 	}
 	if l.watch != nil {
 		f.BoolVar(&lf.watch, "watch", false, "list the rows again and again until SIGINT: a terminal is redrawn, elsewhere new and changed rows are printed")
-		cmd.MarkFlagsMutuallyExclusive("watch", "cursor")
+		exclude(cmd, "watch", "cursor")
 	}
 	return lf
 }

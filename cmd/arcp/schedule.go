@@ -45,8 +45,8 @@ func newScheduleAdd(a *app) *cobra.Command {
 	f.StringVar(&in.lease, "lease", "", "lease of the jobs, as JSON or `@FILE`; default: the lease of your principal, or none")
 	f.StringArrayVar(&in.budget, "budget", nil, "budget of each job, for example `USD:5.00`; may be repeated")
 	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same schedule")
-	cmd.MarkFlagsOneRequired("at", "after", "every")
-	cmd.MarkFlagsMutuallyExclusive("at", "after", "every")
+	requireOne(cmd, "--after 10m", "after", "at", "every")
+	exclude(cmd, "after", "at", "every")
 	var p client.ScheduleParams
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
 		if p.When, err = in.when(f); err != nil {

@@ -106,8 +106,10 @@ func TestScheduleUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no time", []string{"add", "demo.echo"}, "[at after every]"},
-		{"two times", []string{"add", "demo.echo", "--after", "1s", "--every", "FREQ=DAILY"}, "[after every]"},
+		{"no time", []string{"add", "demo.echo"}, "arcp: give --after, --at or --every, for example --after 10m"},
+		{"two times", []string{"add", "demo.echo", "--after", "1s", "--every", "FREQ=DAILY"}, "arcp: --after and --every exclude each other: give one of them"},
+		{"no tool and no time", []string{"add"},
+			"arcp: wrong number of arguments (0); usage: `arcp schedule add TOOL [JSON|@FILE|-] [flags]`; give --after, --at or --every, for example --after 10m"},
 		{"wrong time", []string{"add", "demo.echo", "--at", "noon"}, "--at noon: give a time such as"},
 		{"empty time", []string{"add", "demo.echo", "--at", ""}, "--at : give a time such as"},
 		{"empty rule", []string{"add", "demo.echo", "--every", ""}, "--every is empty: give an RRULE such as"},

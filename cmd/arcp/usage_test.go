@@ -58,6 +58,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{"no switch", []string{"jobs", "ls", "--all=maybe"}, `--all: "maybe" is not true or false`},
 		{"negative wait", []string{"jobs", "wait", "job_1", "--timeout", "-1s"}, `--timeout: "-1s" is not a duration`},
 		{"long deadline", []string{"jobs", "cancel", "job_1", "--deadline", "61s"}, "--deadline 1m1s: give at most 60s"},
+		{"flags that exclude each other", []string{"jobs", "ls", "--watch", "--since", "1h", "--cursor", "x"}, "exclude each other: give one of them"},
 		{"bad timeout", []string{"invoke", "demo.echo", "--timeout", "-1s"}, `--timeout: "-1s" is not a duration`},
 		{"bad row", []string{"bench", "--row", "x"}, `--row: "x" is not one of jobs`},
 		{"bad dialect of a measurement", []string{"bench", "--dialect", "auto"}, `--dialect: "auto" is not one of rfc, draft`},
