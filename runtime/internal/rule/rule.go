@@ -54,7 +54,7 @@ func Compile(text string) (*Rule, error) {
 		return nil, err
 	}
 	ast, issues := env.Compile(text)
-	if err := issues.Err(); err != nil {
+	if err := Mistake(issues); err != nil {
 		return nil, err
 	}
 	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
