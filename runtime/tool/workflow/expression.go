@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -70,8 +71,8 @@ func compileExpression(text string, sc scope, condition bool) (*expression, erro
 		return nil, err
 	}
 	ast, issues := env.Compile(text)
-	if err := issues.Err(); err != nil {
-		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
+	if err := rule.Mistake(issues); err != nil {
+		return nil, err
 	}
 	if t := ast.OutputType(); condition && !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("the expression gives %s, not bool", t)
@@ -218,7 +219,7 @@ func compileNode(doc any, sc scope) (any, error) {
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			m, err := compileNode(v[name], sc)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+				return nil, keyError(name, err)
 			}
 			object[name] = m
 		}
@@ -228,7 +229,7 @@ func compileNode(doc any, sc scope) (any, error) {
 		for i, item := range v {
 			var err error
 			if list[i], err = compileNode(item, sc); err != nil {
-				return nil, fmt.Errorf("[%d]: %w", i, err)
+				return nil, keyError(strconv.Itoa(i), err)
 			}
 		}
 		return list, nil

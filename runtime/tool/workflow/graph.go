@@ -28,7 +28,7 @@ func compileGraph(c *Config) (*graph, error) {
 		def := c.Steps[name]
 		s, err := compileStep(name, &def, byName)
 		if err != nil {
-			failures = append(failures, fmt.Errorf("step %s: %w", name, err))
+			failures = append(failures, keyError("steps", keyError(name, err)))
 		}
 		if def.Tool == "" {
 			s.call.tool = approvalName(c.Name, name) + "@" + cmp.Or(c.Version, tool.DefaultVersion)
@@ -37,7 +37,7 @@ func compileGraph(c *Config) (*graph, error) {
 		g.steps = append(g.steps, s)
 	}
 	if g.result, err = compileTemplate(c.Result, scope{steps: byName}); err != nil {
-		failures = append(failures, fmt.Errorf("result: %w", err))
+		failures = append(failures, keyError("result", err))
 	}
 	if len(failures) > 0 {
 		return nil, errors.Join(failures...)
@@ -55,7 +55,7 @@ func order(steps map[string]Step) ([]string, error) {
 		}
 		for _, need := range steps[name].Needs {
 			if _, ok := steps[need]; !ok {
-				return nil, fmt.Errorf("step %s: needs: there is no step %.40q", name, need)
+				return nil, keyError("steps", keyError(name, keyError("needs", fmt.Errorf("there is no step %.40q", need))))
 			}
 		}
 	}
@@ -110,10 +110,10 @@ func compileStep(name string, def *Step, byName map[string]*step) (*step, error)
 func (s *step) compile(def *Step) (err error) {
 	sc := scope{steps: s.ancestors}
 	if s.when, err = compileOptional(def.When, sc, true); err != nil {
-		return fmt.Errorf("when: %w", err)
+		return keyError("when", err)
 	}
 	if s.each, err = compileOptional(def.Each, sc, false); err != nil {
-		return fmt.Errorf("each: %w", err)
+		return keyError("each", err)
 	}
 	sc.item, sc.attempt = s.each != nil, true
 	if s.call, err = compileCall(&def.Call, sc); err != nil {
@@ -125,7 +125,7 @@ func (s *step) compile(def *Step) (err error) {
 	sc.attempt, sc.value = false, true
 	undo, err := compileCall(def.OnFailure, sc)
 	if err != nil {
-		return fmt.Errorf("on_failure: %w", err)
+		return keyError("on_failure", err)
 	}
 	s.onFailure = &undo
 	return nil
@@ -162,7 +162,7 @@ func compileCall(c *Call, sc scope) (compiled call, err error) {
 	compiled.tool = c.Tool
 	if c.Tool != "" {
 		if _, err := arcp.ParseAgentRef(c.Tool); err != nil {
-			return compiled, fmt.Errorf("tool: %w", err)
+			return compiled, keyError("tool", err)
 		}
 	}
 	arguments := c.Arguments
@@ -170,10 +170,10 @@ func compileCall(c *Call, sc scope) (compiled call, err error) {
 		arguments = map[string]any{}
 	}
 	if compiled.arguments, err = compileTemplate(arguments, sc); err != nil {
-		return compiled, fmt.Errorf("arguments: %w", err)
+		return compiled, keyError("arguments", err)
 	}
 	if compiled.lease, err = compileTemplate(c.Lease, sc); err != nil {
-		return compiled, fmt.Errorf("lease: %w", err)
+		return compiled, keyError("lease", err)
 	}
 	return compiled, nil
 }

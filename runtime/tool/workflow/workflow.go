@@ -110,7 +110,8 @@ type call struct {
 	arguments, lease template
 }
 
-// New returns the tool of a workflow, and the tools of its approvals. An error names the step.
+// New returns the tool of a workflow, and the tools of its approvals. An error about the value of a key is a *KeyError;
+// the error may join several.
 func New(c Config) ([]*tool.Tool, error) {
 	c.Recovery = tool.RecoveryCheckpoint
 	c.Limits.Timeout = cmp.Or(c.Limits.Timeout, -1)
@@ -128,7 +129,7 @@ func New(c Config) ([]*tool.Tool, error) {
 		if policy := c.Steps[s.name].Approval; policy != (tool.Approval{}) {
 			t, err := newApproval(&made.Capability, s, policy)
 			if err != nil {
-				return nil, fmt.Errorf("step %s: %w", s.name, err)
+				return nil, keyError("steps", keyError(s.name, err))
 			}
 			tools = append(tools, t)
 		}
