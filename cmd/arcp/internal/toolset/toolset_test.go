@@ -145,7 +145,7 @@ func TestErrorsNameTheEntry(t *testing.T) {
 		`- {name: x, exec: [a], approval: perhaps}`:                               `.approval: want none, manual, {manual: {quorum: 2,`,
 		`- {name: x, exec: [a], approval: {auto: {rules: "true"}}}`:               `.approval: want none, manual, {manual:`,
 		`- {name: x, exec: [a], approval: {manual: {quorum: 17}}}`:                `a quorum of 17; want 1 to 16`,
-		`- {name: x, exec: [a], approval: {auto: {rule: "tru("}}}`:                `tru(`,
+		`- {name: x, exec: [a], approval: {auto: {rule: "tru("}}}`:                `approval rule: character 5: the expression ends too early`,
 		`- {name: x, exec: [a], recovery: checkpoint}`:                            `.recovery: a command makes no checkpoints`,
 		`- {name: x, exec: [a], retry: {max_attempts: 11}}`:                       `.retry.max_attempts: want a whole number from 1 to 10`,
 		`- {name: x, exec: [a], retry: {initial_ms: 5}}`:                          `.retry: max_attempts is missing`,

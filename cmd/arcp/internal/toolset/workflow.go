@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -98,7 +97,7 @@ func checkSteps(c *workflow.Config, found settings.Mistakes) error {
 	return stepErrors(err)
 }
 
-// stepErrors returns each error that err joins, in one line.
+// stepErrors returns each error that err joins, at the path of its key.
 func stepErrors(err error) error {
 	var list settings.Mistakes
 	all := []error{err}
@@ -106,8 +105,10 @@ func stepErrors(err error) error {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		if err != nil {
-			list.Add(errors.New(strings.Join(strings.Fields(err.Error()), " "))) // an error of CEL has several lines
+		if e, ok := errors.AsType[*workflow.KeyError](err); ok {
+			list.Add(e.Err, e.Path...)
+		} else if err != nil {
+			list.Add(err)
 		}
 	}
 	return list.OrNil()

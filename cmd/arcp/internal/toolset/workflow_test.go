@@ -106,9 +106,9 @@ func TestErrorsNameTheWorkflow(t *testing.T) {
 		`- {name: w, steps: {a: {tol: x}}}`:                                                   `workflows[0] (w).steps.a: unknown key "tol"; did you mean "tool"?`,
 		`- {name: w, steps: {a: x}}`:                                                          `workflows[0] (w).steps.a: want a mapping`,
 		`- {name: w, steps: {a: {tool: x, needs: b}}}`:                                        `workflows[0] (w).steps.a.needs: want a list of texts`,
-		`- {name: w, steps: {a: {tool: x, needs: [b]}}}`:                                      `workflows[0] (w): step a: needs: there is no step "b"`,
+		`- {name: w, steps: {a: {tool: x, needs: [b]}}}`:                                      `workflows[0] (w).steps.a.needs: there is no step "b"`,
 		`- {name: w, steps: {a: {tool: x, when: true}}}`:                                      `workflows[0] (w).steps.a.when: want a text: put it in quotes`,
-		`- {name: w, steps: {a: {tool: x, when: "a &&"}}}`:                                    `workflows[0] (w): step a: when: ERROR: <input>:1:5: Syntax error`,
+		`- {name: w, steps: {a: {tool: x, when: "a &&"}}}`:                                    `:2:42: workflows[0] (w).steps.a.when: character 5: the expression ends too early: want a value`,
 		`- {name: w, steps: {a: {tool: x, each: "[]", parallel: 17}}}`:                        `workflows[0] (w).steps.a.parallel: want a whole number from 1 to 16`,
 		`- {name: w, steps: {a: {tool: x, timeout_ms: 0}}}`:                                   `workflows[0] (w).steps.a.timeout_ms: want a whole number from 1 to`,
 		`- {name: w, steps: {a: {tool: x, retry: {initial_ms: 1}}}}`:                          `workflows[0] (w).steps.a.retry: max_attempts is missing`,
@@ -118,7 +118,7 @@ func TestErrorsNameTheWorkflow(t *testing.T) {
 		`- {name: w, steps: {a: {tool: x, arguments: {n: .inf}}}}`:                            `workflows[0] (w).steps.a.arguments: it has something that JSON has not`,
 		`- {name: w, limits: {memory: 1MiB}, steps: {a: {tool: x}}}`:                          `workflows[0] (w).limits`,
 		`- {name: w, input_schema: {type: objekt}, steps: {a: {tool: x}}}`:                    `workflows[0] (w).input_schema: tool w@1.0.0: input schema:`,
-		`- {name: w, steps: {a: {tool: x}}, result: "=steps.b"}`:                              `workflows[0] (w): result: "=steps.b": steps.b: not a step`,
+		`- {name: w, steps: {a: {tool: x}}, result: "=steps.b"}`:                              `workflows[0] (w).result: "=steps.b": steps.b: not a step`,
 		"- {name: w, steps: {a: {tool: x}}}\n  - {name: w, steps: {a: {tool: x}}}":            `workflows[1] (w): workflows[0] (w) has the same tool w@1.0.0`,
 		"- {name: w, steps: {a: {approval: manual}}}\n  - {name: w.a, steps: {a: {tool: x}}}": `workflows[1] (w.a): workflows[0] (w) has the same tool w.a@1.0.0`,
 	} {
@@ -157,10 +157,10 @@ func TestEveryStepWithAnErrorIsReported(t *testing.T) {
       b: {needs: [a], tool: x, parallel: 3}
       c: {needs: [b], tool: x, timeout: 5}`)
 	want := []string{
-		"workflows[0] (w): step a: when: ", "workflows[0] (w): step b: parallel: there is no each", "workflows[0] (w): result: ",
+		"workflows[0] (w).steps.a.when: ", "workflows[0] (w).steps.b: parallel: there is no each", "workflows[0] (w).result: ",
 		`workflows[1] (demo.v).name: names that begin with "demo." are the runtime's own`,
 		`workflows[1] (demo.v): unknown key "retries"`, `workflows[1] (demo.v).steps.a: unknown key "tol"; did you mean "tool"?`,
-		"workflows[1] (demo.v): step b: parallel: there is no each",
+		"workflows[1] (demo.v).steps.b: parallel: there is no each",
 		`workflows[1] (demo.v).steps.c: unknown key "timeout"; did you mean "timeout_ms"?`,
 	}
 	list, _ := err.(settings.Mistakes)
