@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -62,7 +63,25 @@ func (d *document) syntaxMistake(content string, err error) error {
 		line = 1 + strings.Count(before, "\n")
 	}
 	line = min(line, 1+strings.Count(strings.TrimSpace(content), "\n")) // the end of the file is below the mistake
-	return NewMistake(d.file, line, 1, "", text)
+	return NewMistake(d.file, line, 1, "", cmp.Or(syntaxTexts[text], text))
+}
+
+// syntaxTexts are the texts for the messages of the library that do not say what to do. The line of a mistake in a list or
+// a mapping is the first one of it, or the one with the mistake.
+var syntaxTexts = map[string]string{
+	"did not find expected ',' or ']'":                             "the list of this line, which begins with [, lacks a comma or the ] at its end",
+	"did not find expected ',' or '}'":                             "the mapping of this line, which begins with {, lacks a comma or the } at its end",
+	"did not find expected node content":                           "a value is missing: a list that begins with [ ends with ], and a mapping that begins with { ends with }",
+	"did not find expected key":                                    "a line of this mapping is no key: write KEY: VALUE, in the column of the other keys",
+	"did not find expected '-' indicator":                          "a line of this list is no item: begin it with a dash, in the column of the other dashes",
+	"could not find expected ':'":                                  "a key without a colon: write KEY: VALUE",
+	"mapping values are not allowed in this context":               "a key cannot be here: begin it in the column of the other keys, and put a text with a colon in quotes",
+	"block sequence entries are not allowed in this context":       "an item cannot be here: begin it in a line of its own, in the column of the other dashes",
+	"found unexpected end of stream":                               "the text that begins with a quote in this line has no closing quote",
+	"found character that cannot start any token":                  "a value cannot begin with this character: indent with spaces, not tabs, and put a text that begins with @, ` or % in quotes",
+	"found a tab character that violates indentation":              "the line begins with a tab: indent with spaces",
+	"found a tab character where an indentation space is expected": "the line begins with a tab: indent with spaces",
+	"found unknown escape character":                               `a text in " has an escape that YAML does not know: write \\ for a backslash, or put the text in '`,
 }
 
 // isParserError reports whether a message is of the parser of the library, which counts lines from 0. Other

@@ -150,7 +150,7 @@ func TestRefusalsNameThePlace(t *testing.T) {
 		{"a mapping for a value", sources{file: "rate:\n  per-min: 5\n"}, `rate: want a value, and not "per-min" below it`},
 		{"like nothing", sources{file: "name: x\n"}, "unknown key \"name\"; `arcp config print` lists them"},
 		{"nested key", sources{file: "tls:\n  cert: x\n"}, `unknown key "tls.cert"; did you mean "tls-cert"?`},
-		{"not YAML", sources{file: "listen: [\n"}, "arcp.yaml:1:1: did not find expected node content"},
+		{"not YAML", sources{file: "listen: [\n"}, "arcp.yaml:1:1: a value is missing: a list that begins with [ ends with ]"},
 		{"variable with a slip", sources{env: []string{"ARCP_LISTENN=x"}}, "ARCP_LISTENN is not known; did you mean ARCP_LISTEN?"},
 		{"bad duration in a flag", sources{args: []string{"--drain", "soon"}}, `--drain: "soon" is not a duration`},
 		{"bad number in the environment", sources{env: []string{"ARCP_RATE=many"}}, `ARCP_RATE: "many" is not a whole number`},
