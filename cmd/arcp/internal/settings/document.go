@@ -23,7 +23,7 @@ type document struct {
 func readDocument(file string) (*document, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("configuration file %s: %w; make it readable, or name another with --config", file, cause(err))
+		return nil, fmt.Errorf("configuration file %s: %w; give the path of a file that can be read", file, cause(err))
 	}
 	d := &document{file: file}
 	var top yaml.Node

@@ -312,7 +312,11 @@ func (in Input) find() (string, error) {
 	if named := in.named(); named != "" {
 		_, err := os.Stat(named)
 		if err != nil {
-			return "", fmt.Errorf("configuration file %s: %s; name another with --config", named, cause(err))
+			remedy := "give the path of another file"
+			if errors.Is(err, fs.ErrNotExist) {
+				remedy += ", or write it with `arcp config init " + named + "`"
+			}
+			return "", fmt.Errorf("configuration file %s: %s; %s", named, cause(err), remedy)
 		}
 		return named, nil
 	}
