@@ -203,6 +203,7 @@ func TestConfigCheckOfAFileWithoutMistakes(t *testing.T) {
 	}
 	o = cli(t, "config", "check", write(t, filepath.Join(dir, "no-auth.yaml"), "drain: 5s\n"))
 	wantOutcome(t, "without authentication", o, exitOK, "ok: 1 setting, 0 tools\n", "warning: `arcp serve` also needs --token")
-	wantOutcome(t, "a directory", cli(t, "config", "check", dir), exitUsage, "is a directory", "")
-	wantOutcome(t, "no file", cli(t, "config", "check", filepath.Join(dir, "none")), exitUsage, "no such file", "")
+	wantOutcome(t, "a directory", cli(t, "config", "check", dir), exitUsage, "is a directory; give the path of a file that can be read", "")
+	wantOutcome(t, "no file", cli(t, "config", "check", filepath.Join(dir, "none")), exitUsage,
+		"no such file or directory; give the path of another file, or write it with `arcp config init "+filepath.Join(dir, "none")+"`", "")
 }
