@@ -23,6 +23,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
+	"github.com/arcpd/arcpd/runtime/internal/resources"
 	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
@@ -67,6 +68,16 @@ type Workers interface {
 
 // IsBuiltin reports whether name is the name of a built-in tool.
 func (t *Tools) IsBuiltin(name string) bool { return t.names[name] }
+
+// Names returns the names of the built-in tools, which are the same in each runtime. It registers the tools without the
+// services that their calls use.
+func Names() map[string]bool {
+	t := Tools{Registry: tool.NewRegistry(), Agents: new(agentservice.Service), Resources: &resourceservice.Service{Store: new(resources.Store)}}
+	if err := t.Register(); err != nil { // every runtime would fail
+		panic("builtin: names of the tools: " + err.Error())
+	}
+	return t.names
+}
 
 // Register adds the tools to the registry.
 func (t *Tools) Register() error {
