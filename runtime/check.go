@@ -8,6 +8,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/artifact"
+	"github.com/arcpd/arcpd/runtime/internal/builtin"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -25,6 +27,13 @@ type RecordCheck struct {
 
 // RecordCounts counts the records that CheckRecords has read.
 type RecordCounts struct{ Artifacts, Credentials, Questions int }
+
+// BuiltinTools returns the names of the runtime's own tools whose calls a list of jobs leaves out.
+func BuiltinTools() map[string]bool {
+	names := builtin.Names()
+	delete(names, engine.ScheduleTool) // schedules are listed
+	return names
+}
 
 // CheckRecords reads the records of artifacts, credentials and questions as a runtime does at its start. It
 // compares each artifact with its file, and opens each sealed credential. It calls problem for each
