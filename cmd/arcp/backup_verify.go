@@ -22,8 +22,8 @@ type copyReport struct {
 	Whole      bool     `json:"whole"` // there are no problems
 	Problems   []string `json:"problems"`
 	Sessions   int      `json:"sessions"`
-	Jobs       int      `json:"jobs"`
-	Events     uint64   `json:"events"` // of jobs
+	Jobs       int      `json:"jobs"`   // as `arcp jobs ls` lists them, without calls of built-in tools
+	Events     uint64   `json:"events"` // of jobs and of calls of built-in tools
 	Artifacts  int      `json:"artifacts"`
 	NotChecked string   `json:"not_checked,omitzero"`
 }
@@ -38,7 +38,8 @@ func newBackupVerify(a *app) *cobra.Command {
 		Long: "Reads the copy DIR of `arcp backup` and changes nothing in it. Every block of the store is\n" +
 			"compared with its checksum, and every row is decoded. The keys of the runtime have to be\n" +
 			"there, and the file of each artifact with its size and SHA-256. Prints a line for each\n" +
-			"problem, and then what the copy has. The exit code is 0 without problems, otherwise 1.",
+			"problem, and then what the copy has: its jobs are those of `arcp jobs ls`, of all principals.\n" +
+			"The exit code is 0 without problems, otherwise 1.",
 		Args: argsBetween(1, 1),
 	}
 	addKeyFile(cmd, &keyFile)
@@ -163,7 +164,13 @@ func (r *copyReport) store(ctx context.Context, check runtime.RecordCheck, ident
 	if err != nil {
 		return err
 	}
-	r.Sessions, r.Jobs, r.Events = found.Sessions, found.Jobs, found.Events
+	r.Sessions, r.Events = found.Sessions, found.Events
+	builtin := runtime.BuiltinTools()
+	for name, n := range found.Jobs {
+		if !builtin[name] {
+			r.Jobs += n
+		}
+	}
 	owner, err := st.Get(ctx, identityRecord)
 	switch {
 	case err != nil:

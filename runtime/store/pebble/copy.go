@@ -28,8 +28,9 @@ type Copy struct {
 
 // Contents counts the rows of a Copy.
 type Contents struct {
-	Sessions, Jobs int
-	Events         uint64 // of jobs
+	Sessions int
+	Jobs     map[string]int // by the name of their tool
+	Events   uint64         // of jobs
 }
 
 // OpenCopy opens a copy. It returns store.ErrLocked if another process has opened it as a store, and

@@ -100,12 +100,20 @@ func keyOnly(_ *rowChecker, _, v []byte) error {
 }
 
 func (x *rowChecker) job(key, v []byte) error {
-	x.found.Jobs++
 	id, err := parseAfter(len(tJob), key)
-	if err == nil {
-		_, err = codec.DecodeJob(id, v)
+	if err != nil {
+		return err
 	}
-	return err
+	j, err := codec.DecodeJob(id, v)
+	if err != nil {
+		return err
+	}
+	name, _, _ := strings.Cut(j.Agent, "@")
+	if x.found.Jobs == nil {
+		x.found.Jobs = make(map[string]int)
+	}
+	x.found.Jobs[name]++
+	return nil
 }
 
 func (x *rowChecker) session(key, v []byte) error {
