@@ -42,10 +42,10 @@ func newWorkers(a *app) *cobra.Command {
 	cmd.AddCommand(newList(a, list[agentView]{
 		short: "List the workers that you may observe, with their tools",
 		long: "Lists the agents that execute tools, your own and those of the principals that you may observe:\n" +
-			"an admin sees all. STATE is the state of the worker's session. CONNECTED is\n" +
-			"the age of that session, LAST SEEN the time since it lost its connection. RUNNING is the number\n" +
-			"of jobs that the worker executes, and the largest number if it is set. TOOLS has the first three\n" +
-			"tools and the number of others; -o json has all.",
+			"an admin sees all. STATE is the state of the worker's session. CONNECTED is the age of that\n" +
+			"session, LAST SEEN the time since it lost its connection. RUNNING is the number of jobs that the\n" +
+			"worker executes, and the largest number if it is set. TOOLS has the first three tools and the\n" +
+			"number of others; -o json has all.",
 		fetch: fetchAgents,
 		match: func(v *agentView) bool { return len(v.Executes) > 0 },
 		columns: []column[agentView]{
@@ -75,8 +75,8 @@ func newAgents(a *app) *cobra.Command {
 	cmd.AddCommand(newList(a, list[agentView]{
 		short: "List the agents that you may observe",
 		long: "Lists your agents and those of the principals that you may observe, by principal and name: an\n" +
-			"admin sees all. STATUS is the status that the agent has set, or disconnected if its\n" +
-			"session has no connection.",
+			"admin sees all. STATUS is the status that the agent has set, or disconnected if its session has\n" +
+			"no connection.",
 		fetch: fetchAgents,
 		columns: []column[agentView]{
 			{"AGENT", func(v *agentView) any { return v.ID }},

@@ -154,7 +154,7 @@ func newApprovalsApprove(a *app) *cobra.Command {
 	var seconds uint64
 	cmd := &cobra.Command{
 		Use:   "approve ID",
-		Short: "Approve a gate, or grant a permission",
+		Short: "Approve an approval, or grant a permission",
 		Long: "Approves a pending approval. The caller needs the role approver. The session that asked\n" +
 			"for an approval cannot approve it, nor can other sessions of the same job.",
 		Args: argsBetween(1, 1),

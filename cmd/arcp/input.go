@@ -71,6 +71,8 @@ func newInputAnswer(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "answer ID [JSON|@FILE|-]",
 		Short: "Answer a question: with a value, a choice, or a permission",
+		Long: "Answers a question that `arcp input ls` lists, which shows its ID and its KIND. Give JSON for\n" +
+			"the kind input, --choice for choice, and --grant or --deny for permission.",
 		Example: "  arcp input answer approval-01J… '{\"branch\":\"main\"}'\n" +
 			"  arcp input answer approval-01J… --choice abort\n" +
 			"  arcp input answer approval-01J… --grant --seconds 60",

@@ -71,7 +71,7 @@ func (in *invocation) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&in.follow, "follow", "f", false, "print every event of the job with its number")
 	f.BoolVar(&in.noInput, "no-input", false, "do not ask the questions of the job on the terminal")
 	f.StringVar(&in.lease, "lease", "", "lease of the job, as JSON or `@FILE`; default: the lease of your principal, or none")
-	f.StringArrayVar(&in.budget, "budget", nil, "budget of the job, for example `USD:5.00`; may be repeated")
+	f.StringArrayVar(&in.budget, "budget", nil, "budget of the job, as a `CURRENCY:AMOUNT` such as USD:5.00; may be repeated")
 	f.StringVar(&in.expires, "expires", "", "end of the lease: a duration such as 10m, or a time such as 2030-01-02T15:04:05Z")
 	f.BoolVar(&in.detach, "detach", false, "print the id of the job and do not wait")
 	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same job")

@@ -137,7 +137,13 @@ func newJobsWatch(a *app) *cobra.Command {
 
 func newJobsWait(a *app) *cobra.Command {
 	var timeout time.Duration
-	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: argsBetween(1, 1)}
+	cmd := &cobra.Command{
+		Use:   "wait JOB",
+		Short: "Wait for a job and print its result",
+		Long: "Waits for the end of a job, and prints its result as `arcp invoke` does. A lost connection is\n" +
+			"restored. The exit code tells how the job has ended: `arcp help exit-codes`.",
+		Args: argsBetween(1, 1),
+	}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t)
 	addDuration(cmd.Flags(), &timeout, "timeout", 0, "limit of the wait; the job continues after it")
@@ -215,7 +221,7 @@ func newJobsInterrupt(a *app) *cobra.Command {
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t, liveJob)
 	t.interactive = true // an interrupt needs a session that can answer
-	cmd.Flags().StringVar(&prompt, "prompt", "", "the question")
+	cmd.Flags().StringVar(&prompt, "prompt", "", "the question that the job asks; required")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if prompt == "" {
 			return usagef("--prompt is missing: give the question")

@@ -98,7 +98,7 @@ func durationText(d time.Duration) string {
 func (jl *jobList) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&jl.filter.Status, "status", nil, "only jobs in these states, for example running,failed")
-	f.StringVar(&jl.tool, "tool", "", "only jobs of matching tools: a name or name@version, for example `demo.*`")
+	f.StringVar(&jl.tool, "tool", "", "only jobs of matching tools: a `PATTERN` of names or of name@version, for example demo.*")
 	f.StringVar(&jl.tool, "agent", "", "")
 	_ = f.MarkHidden("agent") // the flag exists
 	addDuration(f, &jl.since, "since", 0, "only jobs that were submitted within this time, for example 2h")

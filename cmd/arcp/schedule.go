@@ -33,6 +33,9 @@ func newScheduleAdd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add TOOL [JSON|@FILE|-]",
 		Short: "Schedule a job and print the id of the schedule",
+		Long: "Submits a job once, with --after or --at, or at the times of a rule, with --every. A rule is\n" +
+			"an RRULE of RFC 5545. Without DTSTART;TZID its times are in UTC: `arcp schedule next` prints\n" +
+			"them. `arcp schedule ls` lists the schedule, and `arcp schedule rm` ends it.",
 		Example: "  arcp schedule add demo.echo '{\"hello\":\"later\"}' --after 10m\n" +
 			"  arcp schedule add backup --every 'DTSTART;TZID=Europe/Berlin:20270101T033000 FREQ=DAILY'",
 		Args: argsBetween(1, 2),
@@ -43,7 +46,7 @@ func newScheduleAdd(a *app) *cobra.Command {
 	addDuration(f, &in.after, "after", 0, "time until the job, for example 10m")
 	f.StringVar(&in.every, "every", "", "times of the jobs: an RRULE, for example "+exampleRule)
 	f.StringVar(&in.lease, "lease", "", "lease of the jobs, as JSON or `@FILE`; default: the lease of your principal, or none")
-	f.StringArrayVar(&in.budget, "budget", nil, "budget of each job, for example `USD:5.00`; may be repeated")
+	f.StringArrayVar(&in.budget, "budget", nil, "budget of each job, as a `CURRENCY:AMOUNT` such as USD:5.00; may be repeated")
 	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same schedule")
 	requireOne(cmd, "--after 10m", "after", "at", "every")
 	exclude(cmd, "after", "at", "every")

@@ -24,8 +24,7 @@ func newTop(a *app) *cobra.Command {
 		Short: "Show jobs, questions, agents and rates on the terminal, live",
 		Long: "Shows the jobs of your principal that have not ended, rates, and the questions that wait for\n" +
 			"people, agents and workers that you may observe. The view is renewed every second, until q\n" +
-			"or Ctrl-C.\n" +
-			"Elsewhere than on a terminal use `arcp jobs ls` and `arcp tail`.",
+			"or Ctrl-C. Without a terminal use `arcp jobs ls` and `arcp tail`.",
 		Args: noArgs,
 	}
 	t := addTarget(cmd)
