@@ -32,11 +32,15 @@ var rfc = Dialect{
 	open: arcp.SessionOpen, accepted: arcp.SessionAccepted, resumed: arcp.SessionResumed,
 	ping: arcp.Ping, pong: arcp.Pong,
 	final:      terminalTypes(),
-	refusals:   append(terminalTypes(), arcp.Nack, arcp.Ack),
+	refusals:   append(terminalTypes(), answers...),
 	correlated: true, timestamps: true,
 	newID:  func() string { return string(arcp.NewMessageID()) },
 	decode: looselyAfter(arcp.Decode),
 }
+
+// answers are types that a message is answered with once.
+var answers = []arcp.Type{arcp.Nack, arcp.Ack, arcp.CancelAccepted, arcp.CancelRefused, arcp.SubscribeAccepted, arcp.JobSubscribed, arcp.SessionJobs,
+	arcp.ArtifactPut, arcp.ArtifactRef, arcp.LeaseGranted, arcp.LeaseExtended, arcp.HumanInputResponse, arcp.HumanChoiceResponse}
 
 func terminalTypes() (types []arcp.Type) {
 	for i := range arcp.Catalog {

@@ -28,6 +28,30 @@ type Check struct {
 // Scripted reports whether the check has steps.
 func (c *Check) Scripted() bool { return len(c.steps) > 0 }
 
+// Sends returns the message types that the steps of the check send, with those of its macros. Types of house steps,
+// and types in variables, are left out.
+func (c *Check) Sends() []arcp.Type { return c.file.sends(c.steps, nil, 0) }
+
+// sends adds the types that the steps send to list, each once.
+func (f *File) sends(steps []*step, list []arcp.Type, depth int) []arcp.Type {
+	for _, st := range steps {
+		m := f.macro(st.verb)
+		switch {
+		case st.house || st.verb == houseVerb || depth > maxDepth:
+			continue
+		case st.verb == ">" && st.args[0].kind == constant:
+			list = append(list, arcp.Type(plain(st.args[0].value)))
+		case m != nil && st.conn != "":
+			list = f.sends(m.steps, list, depth+1)
+		case st.verb == "jobs":
+			list = append(list, arcp.SessionListJobs)
+		}
+		list = f.sends(st.orElse, f.sends(st.body, list, depth), depth)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // File is one parsed file.
 type File struct {
 	Name   string // without directory and suffix

@@ -132,10 +132,9 @@ type conn struct {
 	name     string
 	session  *session
 	version  string
-	sent     string               // id of the last message
-	accepted Value                // payload of session.accepted
-	newer    map[string]arcp.Type // types of newerTypes that were sent, by id
-	soon     bool                 // the next read ends at the barrier ByTime
+	sent     string // id of the last message
+	accepted Value  // payload of session.accepted
+	soon     bool   // the next read ends at the barrier ByTime
 }
 
 // frame is a received frame.
@@ -495,7 +494,7 @@ func (r *run) dial(st *step, s *scope, name string) error {
 	if err != nil {
 		return err
 	}
-	c := &conn{Conn: wire, dialect: r.host.Dialect(role), name: name, session: &session{role: role, events: map[uint64]*frame{}}, version: arcp.Version, newer: map[string]arcp.Type{}}
+	c := &conn{Conn: wire, dialect: r.host.Dialect(role), name: name, session: &session{role: role, events: map[uint64]*frame{}}, version: arcp.Version}
 	r.conns[name] = c
 	if st.verb == "dial" {
 		return nil
@@ -607,22 +606,7 @@ func (r *run) send(c *conn, typ, payload Value, env map[string]Value) error {
 		}
 	}
 	c.sent = plain(m["id"])
-	if t := arcp.Type(plain(typ)); slices.Contains(newerTypes, t) && c.dialect.correlated {
-		c.newer[c.sent] = t
-	}
 	return c.write(join(m))
-}
-
-// newerTypes are types of clients that RFC 0001 does not have. A server may not know them.
-var newerTypes = []arcp.Type{arcp.SessionPing, arcp.SessionAck, arcp.SessionListJobs, arcp.JobSubscribe, arcp.JobUnsubscribe}
-
-// unknown returns a Skip if a frame says that the server does not know a newer type.
-func (c *conn) unknown(f *frame) error {
-	t, ok := c.newer[string(f.CorrelationID)]
-	if ok && f.Type == arcp.Nack && plain(members(f.Payload)["code"]) == string(arcp.CodeUnimplemented) {
-		return Skip("the server does not know " + string(t) + ", which RFC 0001 does not have")
-	}
-	return nil
 }
 
 func (c *conn) write(frame []byte) error {
@@ -644,7 +628,7 @@ func (r *run) next(c *conn) (*frame, error) {
 		return nil, r.failf("the frame %s: %v", show(data), err)
 	}
 	c.record(f)
-	return f, c.unknown(f)
+	return f, nil
 }
 
 // event reads the next frame other than those that may come at any time: heartbeats of

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -298,6 +299,8 @@ func TestHouseSteps(t *testing.T) {
 		{"open a\na> ping {nonce: n}\nhouse a<< pong {nonce: m}\na quiet", `payload.nonce is "n", want "m"`, ""},
 		{"house want 1 == 2  -- one is two\nhouse want 1 == 3", "one is two: got 1, want 2", ""},
 		{"open a\na> cancel {target: job}\nhouse a quiet\na quiet", "want the answer to a ping", ""},
+		{"open a\na> cancel {target: job}\na quiet ack|nack", "want the answer to a ping", ""},
+		{"open a\na> cancel {target: job}\na quiet ack", "", "want the answer to a ping"},
 		{"open a\na> ping\nhouse a! pong\na quiet", "got pong", ""},
 		{"open a\na submit none\nhouse a refused INTERNAL\na quiet", `want "INTERNAL"`, ""},
 		{"open a\na submit demo.echo\nhouse a refused INTERNAL", "", "want [job.failed]"},
@@ -398,6 +401,20 @@ func TestHeaders(t *testing.T) {
 	}
 	if want := "g.one|first|should|RFC §1|[a.b]|false\ng.two|second (of two)|must|SPEC §2|[a.b c.d e]|false\n"; got.String() != want {
 		t.Errorf("checks are %s, want %s", got.String(), want)
+	}
+}
+
+// Sends has the types of the steps and of the macros, without house steps.
+func TestSends(t *testing.T) {
+	f, err := Parse("g.txt", "def c asks\n    c> ping\n    c asks\ndef c lists\n    c jobs {}\n\n== one: first\nopen a\na> cancel\nhouse\n    a> interrupt\n"+
+		"house a lists\nif 1 == 1\n    a asks\nelse\n    a> cancel\n\n== two: second\nopen a\na lists", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]arcp.Type{{arcp.Cancel, arcp.Ping}, {arcp.SessionListJobs}} {
+		if got := f.Checks[i].Sends(); !slices.Equal(got, want) {
+			t.Errorf("%s: Sends() = %v, want %v", f.Checks[i].ID, got, want)
+		}
 	}
 }
 

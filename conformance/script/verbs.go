@@ -45,7 +45,8 @@ type verb struct {
 //	refused CODE      the next frame refuses the last submit, or re ID
 //	refusal CODE      the same for any command: nack or job.failed
 //	started ID        reads until the job of a submit starts; its value is the job's id
-//	quiet             nothing comes before the answer to a ping; telemetry breaks a house rule only
+//	quiet [TYPE|...]  nothing comes before the answer to a ping; telemetry and these types break a
+//	                  house rule only
 //	closed [CODE ...] the server closes the connection, and nothing comes before
 //	drop              ends the connection without a farewell
 //	ends [CODE ...]   frames may come, which are its value, then the server closes the connection
@@ -77,7 +78,7 @@ func init() { // verbs refer to run, which refers to verbs
 		"refused": {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.JobFailed) }},
 		"refusal": {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.Nack, arcp.JobFailed) }},
 		"started": {1, 1, 1, (*action).started},
-		"quiet":   {0, 0, 0, (*action).quiet},
+		"quiet":   {0, 1, 0, (*action).quiet},
 		"closed":  {0, 4, 4, (*action).closed},
 		"drop":    {0, 0, 0, func(a *action) (Value, error) { a.conn.Drop(); return nil, nil }},
 		"ends":    {0, 4, 4, (*action).ends},
@@ -123,8 +124,9 @@ func (a *action) invoke() (Value, error) {
 // reads until its end. Heartbeats and events waiting are left out.
 func (a *action) follow(submit string) (Value, error) {
 	var job []Value
+	var id arcp.JobID
 	for _, f := range a.conn.session.list() {
-		if string(f.CorrelationID) != submit || f.Type == arcp.JobHeartbeat || f.saysWhyItWaits() {
+		if !a.ofSubmit(f, submit, &id) || f.Type == arcp.JobHeartbeat || f.saysWhyItWaits() {
 			continue
 		}
 		if job = append(job, f.text); f.Type.Terminal() {
@@ -136,7 +138,7 @@ func (a *action) follow(submit string) (Value, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case string(f.CorrelationID) != submit:
+		case !a.ofSubmit(f, submit, &id):
 			continue
 		case f.Type == arcp.Nack:
 			a.houseRule("a tool.invoke is refused with job.failed: got %s", f)
@@ -145,6 +147,20 @@ func (a *action) follow(submit string) (Value, error) {
 			return array(job), nil
 		}
 	}
+}
+
+// ofSubmit reports whether a frame is about the job of a submit, whose id it learns. That the events of a job have the
+// correlation_id of the submit is a house rule.
+func (a *action) ofSubmit(f *frame, submit string, id *arcp.JobID) bool {
+	switch {
+	case string(f.CorrelationID) == submit:
+		*id = f.JobID
+		return true
+	case f.CorrelationID != "" || f.JobID == "" || f.JobID != *id:
+		return false
+	}
+	a.houseRule("an event of a job has the correlation_id of the submit: got %s", f)
+	return true
 }
 
 // end is the last event of a job.
@@ -253,7 +269,7 @@ func (a *action) started() (Value, error) {
 
 func (a *action) quiet() (Value, error) {
 	return nil, a.upToBarrier(a.conn, func(f *frame) error {
-		if slices.Contains(telemetry, f.Type) {
+		if slices.Contains(telemetry, f.Type) || len(a.patterns) > 0 && f.named(a.patterns[0]) {
 			a.houseRule("got %s, want the answer to a ping", f)
 			return nil
 		}
@@ -339,7 +355,7 @@ func (a *action) redial() (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: wire, dialect: a.conn.dialect, name: a.conn.name, session: a.conn.session, version: arcp.Version, newer: map[string]arcp.Type{}}
+	c := &conn{Conn: wire, dialect: a.conn.dialect, name: a.conn.name, session: a.conn.session, version: arcp.Version}
 	if a.step.as != "" {
 		c.name = a.step.as
 	}
@@ -469,6 +485,7 @@ func (a *action) jobs() (Value, error) {
 	}
 	p := map[string]Value{"filter": a.arg(0), "limit": limit}
 	var all []Value
+	listed, repeated := map[string]bool{}, 0
 	for {
 		if err := a.send(a.conn, text(string(arcp.SessionListJobs)), join(p), nil); err != nil {
 			return nil, err
@@ -491,12 +508,26 @@ func (a *action) jobs() (Value, error) {
 		if cursor.Kind() != '"' {
 			return array(all), nil
 		}
+		before := len(listed)
+		for _, job := range jobs {
+			listed[plain(members(job)["job_id"])] = true
+		}
+		if repeated++; len(listed) > before {
+			repeated = 0
+		}
+		if repeated == maxRepeatedPages {
+			return nil, a.failf("a page has jobs that were not on the pages before: the last %d pages have none", repeated)
+		}
 		if plain(cursor) == "" || same(cursor, p["cursor"]) {
 			return nil, a.failf("the cursor moves on: it is %s again", show(cursor))
 		}
 		p["cursor"] = cursor
 	}
 }
+
+// maxRepeatedPages bounds how many pages in a row have no job that an earlier page does not have. Jobs that begin and end
+// meanwhile may move others to another page.
+const maxRepeatedPages = 20
 
 // answer reads until the answer to a list request with an id comes.
 func (a *action) answer(id string) (*frame, error) {
