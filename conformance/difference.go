@@ -51,8 +51,8 @@ const repeats = 2
 //
 // The order and the number of frames, texts, numbers, ids and the content of tools are not compared.
 // A difference is one that each repetition of the check shows. Options.StopAfter is not used, and
-// Options.OnResult receives the results of both servers. An error means that no check could
-// run with one of the servers.
+// Options.OnResult receives the results of both servers, and Options.OnRepeat the checks that are
+// repeated. An error means that no check could run with one of the servers.
 func RunAgainst(ctx context.Context, first, second Target, opts Options) (Report, error) {
 	opts.StopAfter = nil
 	var sides [2]*side
@@ -128,6 +128,9 @@ func compareCheck(ctx context.Context, c *Check, sides [2]*side) []Difference {
 	for range repeats {
 		if len(found) == 0 || c.frames || ctx.Err() != nil {
 			break
+		}
+		if repeat := sides[0].runner.opts.OnRepeat; repeat != nil {
+			repeat(*c)
 		}
 		for i, s := range sides {
 			res := s.runner.runOne(ctx, c)

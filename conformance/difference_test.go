@@ -72,7 +72,12 @@ func TestServerAgainstFaultyOne(t *testing.T) {
 			"draft.errors.status (and 1 more): job.error payload.completed_at: text / absent"},
 	} {
 		own.Dialect = c.dialect
+		repeated := 0
+		c.opts.OnRepeat = func(Check) { repeated++ }
 		got := against(t, own, *own.behind(fault(t, c.defect)), c.opts)
+		if repeated == 0 {
+			t.Errorf("%s: OnRepeat was not called", c.defect)
+		}
 		if len(got) != 1 || !strings.HasPrefix(got[0], c.want) {
 			t.Errorf("%s: the differences are\n%s\nwant\n%s", c.defect, strings.Join(got, "\n"), c.want)
 		}

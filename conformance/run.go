@@ -45,6 +45,10 @@ type Options struct {
 	// OnResult receives each result when its check ends. Calls do not overlap. May be nil.
 	OnResult func(Result)
 
+	// OnRepeat receives each check that RunAgainst performs again, before it does. Calls overlap
+	// neither with each other nor with OnResult. May be nil.
+	OnRepeat func(Check)
+
 	// StopAfter reports whether the run ends after a result. Checks that have not started are then
 	// skipped. Calls overlap neither with each other nor with OnResult. May be nil.
 	StopAfter func(Result) bool

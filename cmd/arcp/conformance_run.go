@@ -260,6 +260,9 @@ func (r *conformanceRun) watch(a *app) (done func()) {
 		counts[res.Status]++
 		fmt.Fprintf(a.stderr, "\r\x1b[K%s", runProgress(counts, total, res.Group))
 	}
+	r.opts.OnRepeat = func(c conformance.Check) {
+		fmt.Fprintf(a.stderr, "\r\x1b[Kthe servers differ; again: %s", c.ID)
+	}
 	return func() { fmt.Fprint(a.stderr, "\r\x1b[K") }
 }
 
