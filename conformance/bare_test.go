@@ -138,6 +138,10 @@ func (b *bare) rename(frame []byte) []byte {
 	})
 }
 
+// unknownType is the code with which a bare server refuses types that it does not know. The checks of those types
+// are skipped whatever the code is.
+const unknownType = "INVALID_ARGUMENT"
+
 // strip takes away habits, and reports whether anything is left.
 func (b *bare) strip(env map[string]any) bool {
 	payload, _ := env["payload"].(map[string]any)
@@ -160,6 +164,10 @@ func (b *bare) strip(env map[string]any) bool {
 	}
 	if event, ok := payload["event"].(map[string]any); ok && typ == "subscribe.event" {
 		b.strip(event)
+	}
+	details, _ := payload["details"].(map[string]any)
+	if b.only != nil && (payload["code"] == "JOB_NOT_FOUND" || details["code"] == "JOB_NOT_FOUND") { // the answer to job.subscribe
+		payload["code"] = unknownType
 	}
 	if payload["code"] != nil {
 		delete(payload, "retryable")
@@ -193,7 +201,7 @@ func (b *bare) strip(env map[string]any) bool {
 			if env["correlation_id"] == nil {
 				return false
 			}
-			env["type"], env["payload"] = "nack", map[string]any{"code": "UNIMPLEMENTED", "message": "it did not work"}
+			env["type"], env["payload"] = "nack", map[string]any{"code": unknownType, "message": "it did not work"}
 		}
 	}
 	return true

@@ -40,7 +40,7 @@ type Check struct {
 	Dialect arcp.Dialect
 	Section string // section of the specification, for example "RFC §10.6"
 	Level   Level
-	Needs   []string // preconditions: a Need constant, "tool:NAME" or "capability:NAME"
+	Needs   []string // preconditions: a Need constant, "tool:NAME", "capability:NAME" or "message:TYPE"
 
 	run    func(ctx context.Context, t *checkRun)
 	script *script.Check // nil: generated
@@ -62,7 +62,7 @@ func (c *Check) Group() string {
 	return group
 }
 
-// The values of Check.Needs other than tools and capabilities.
+// The values of Check.Needs other than tools, capabilities and messages.
 const (
 	NeedWebSocket  = "websocket"       // the target is reached by a WebSocket URL
 	NeedOther      = "other-principal" // Target.OtherToken is set
@@ -81,7 +81,14 @@ const (
 const (
 	toolPrefix       = "tool:"
 	capabilityPrefix = "capability:"
+	messagePrefix    = "message:"
 )
+
+// newerTypes are the messages of clients that RFC 0001 does not have, with the feature of the draft that they
+// belong to. A check that sends one needs a server that serves it.
+var newerTypes = map[arcp.Type]string{
+	arcp.SessionPing: "heartbeat", arcp.SessionAck: "ack", arcp.SessionListJobs: "list_jobs", arcp.JobSubscribe: "subscribe",
+}
 
 func toolNeed(name string) string { return toolPrefix + name }
 
@@ -154,6 +161,11 @@ func scripted(s *script.Check, d arcp.Dialect) Check {
 	c.run = inGo[c.ID]
 	for _, need := range s.Needs {
 		c.Needs = append(c.Needs, needOf(need))
+	}
+	for _, t := range s.Sends() {
+		if _, ok := newerTypes[t]; ok && d == arcp.DialectRFC {
+			c.Needs = append(c.Needs, messagePrefix+string(t))
+		}
 	}
 	if s.Scripted() {
 		c.run = func(_ context.Context, t *checkRun) { t.perform(s) }

@@ -35,6 +35,55 @@ func probe(t *checkRun, checks []Check, s *server) {
 	c.Drop()
 }
 
+// probeNewer observes which of the messages that RFC 0001 does not have the server serves.
+func probeNewer(t *checkRun, s *server) {
+	s.served = map[arcp.Type]bool{}
+	if t.target.Dialect == arcp.DialectDraft {
+		return
+	}
+	for _, m := range []struct {
+		typ     arcp.Type
+		payload any
+		serves  func(c *checkConn) bool
+	}{
+		{arcp.SessionPing, arcp.SessionPingPayload{Nonce: "conformance", SentAt: time.Now().UTC()},
+			func(c *checkConn) bool { return c.answerOf(arcp.SessionPong) != nil }},
+		{arcp.SessionAck, arcp.SessionAckPayload{},
+			func(c *checkConn) bool { return !c.refuses(s) }},
+		{arcp.SessionListJobs, arcp.SessionListJobsPayload{},
+			func(c *checkConn) bool { return c.answerOf(arcp.SessionJobs) != nil }},
+		{arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: unknownJob},
+			func(c *checkConn) bool { return c.missesJob() }},
+	} {
+		c := t.Dial()
+		c.v.lenient = true
+		c.Open()
+		c.Send(m.typ, m.payload)
+		s.served[m.typ] = m.serves(c)
+		s.saw("the server serves "+string(m.typ), s.served[m.typ])
+		c.Drop()
+	}
+}
+
+// refuses reports whether the last message is refused, or ends the connection.
+func (c *checkConn) refuses(s *server) bool {
+	if s.barrier != script.ByTime {
+		c.Ping()
+		return c.answerOf(arcp.Pong) == nil
+	}
+	text, err := c.readSoon(s.wait())
+	return err != nil || text != nil
+}
+
+// missesJob reports whether the next answer says that a job does not exist, or may not be seen.
+func (c *checkConn) missesJob() bool {
+	f := c.soon()
+	return f != nil && slices.Contains(missingJob, f.errorCode())
+}
+
+// missingJob are the codes of a request that names a job that the client cannot see.
+var missingJob = []arcp.Code{arcp.CodeJobNotFound, arcp.CodeNotFound, arcp.CodePermissionDenied}
+
 // neededTools returns the tools that the checks need.
 func neededTools(checks []Check) (names []string) {
 	for _, check := range checks {
@@ -114,11 +163,6 @@ func (c *checkConn) probePing(s *server) {
 	default:
 		s.barrier = script.ByOrder
 	}
-	if c.gone {
-		return
-	}
-	c.Send(arcp.SessionPing, arcp.SessionPingPayload{Nonce: nonce, SentAt: time.Now().UTC()})
-	s.saw("session.ping is answered by session.pong", c.answerOf(arcp.SessionPong) != nil)
 }
 
 // survives reports whether a session goes on after a frame.
@@ -160,20 +204,25 @@ func probeSurvival(t *checkRun, s *server) {
 // probe observes the server once. A server that accepts no session has no capabilities and tools:
 // checks with needs are skipped, and the others run.
 func (r *runner) probe(ctx context.Context, checks []Check) *server {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout())
-	defer cancel()
 	s := &server{quiet: r.opts.Quiet}
-	t := newCheckRun(ctx, r.target, s)
-	t.levels = nil
-	t.execute(func(_ context.Context, t *checkRun) { probe(t, checks, s) })
-	if t.failure != "" {
-		s.err = "the server refuses session.open: " + t.failure
+	if err := r.observe(ctx, s, func(t *checkRun) { probe(t, checks, s) }); err != "" {
+		s.err = "the server refuses session.open: " + err
 		return s
 	}
-	survival := newCheckRun(ctx, r.target, s)
-	survival.levels = nil
-	survival.execute(func(_ context.Context, t *checkRun) { probeSurvival(t, s) })
+	for _, observe := range []func(*checkRun, *server){probeSurvival, probeNewer} {
+		r.observe(ctx, s, func(t *checkRun) { observe(t, s) }) // what it could not observe, the server does not have
+	}
 	return s
+}
+
+// observe runs fn as a check that judges no rule, and returns its failure, or "".
+func (r *runner) observe(ctx context.Context, s *server, fn func(t *checkRun)) (failure string) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout())
+	defer cancel()
+	t := newCheckRun(ctx, r.target, s)
+	t.levels = nil
+	t.execute(func(_ context.Context, t *checkRun) { fn(t) })
+	return t.failure
 }
 
 // hasTool reports whether the tool exists. It submits the tool with an argument that most tools

@@ -88,11 +88,14 @@ func TestChecksSurviveTheServer(t *testing.T) {
 
 // knowsAll returns a server with every tool that the checks need.
 func knowsAll() *server {
-	s := &server{tools: map[string]bool{}}
+	s := &server{tools: map[string]bool{}, served: map[arcp.Type]bool{}}
 	for _, c := range allChecks() {
 		for _, need := range c.Needs {
 			if name, ok := strings.CutPrefix(need, toolPrefix); ok {
 				s.tools[name] = true
+			}
+			if typ, ok := strings.CutPrefix(need, messagePrefix); ok {
+				s.served[arcp.Type(typ)] = true
 			}
 		}
 	}

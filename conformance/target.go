@@ -125,9 +125,10 @@ func (tg *Target) secrets() []string {
 // server is the information about the target from the probe.
 type server struct {
 	accepted arcp.SessionAcceptedPayload
-	tools    map[string]bool // by name; only tools that checks need
-	agents   []string        // names in session.welcome; only in the draft dialect
-	err      string          // why the probe failed, or ""
+	tools    map[string]bool    // by name; only tools that checks need
+	served   map[arcp.Type]bool // of newerTypes: whether the server serves the type
+	agents   []string           // names in session.welcome; only in the draft dialect
+	err      string             // why the probe failed, or ""
 
 	numbered bool           // events have an event_seq
 	barrier  script.Barrier // how the checks recognize the answer to a ping
@@ -145,6 +146,10 @@ func (s *server) missing(tg *Target, need string) string {
 	}
 	if name, ok := strings.CutPrefix(need, capabilityPrefix); ok {
 		return s.unless(s.offers(arcp.Feature(name)), "capability "+name+" is not offered")
+	}
+	if typ, ok := strings.CutPrefix(need, messagePrefix); ok {
+		t := arcp.Type(typ)
+		return s.unless(s.served[t] || slices.Contains(s.accepted.Capabilities.Features, newerTypes[t]), "the server does not serve "+typ+", which RFC 0001 does not have")
 	}
 	if need == NeedSidecar {
 		listed := slices.Contains(s.accepted.Capabilities.BinaryEncoding, arcp.EncodingSidecar)
