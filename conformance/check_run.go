@@ -34,6 +34,7 @@ type checkRun struct {
 	rule, got string // of the failure; rule is "" if the title of the check is the rule
 	broke     Level  // level of the violated rule; empty: the level of the check
 	skip      string
+	timedOut  bool // the failure is that no frame came before the end of ctx
 	opening   bool // a valid session.open or session.hello has no acceptance
 }
 

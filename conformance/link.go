@@ -125,6 +125,7 @@ func (l *link) ended(err error) error {
 // ending describes the end of a connection or the timeout of the check.
 func (l *link) ending(err error) string {
 	if l.t.ctx.Err() != nil {
+		l.t.timedOut = true
 		return "no frame was received before the timeout of the check"
 	}
 	return l.closedAfter(err).Error()

@@ -101,6 +101,8 @@ type Result struct {
 	During     string       `json:"during,omitempty"` // for a rule of frames: the check that received the first violation
 	Duration   Millis       `json:"duration_ms"`
 	Transcript []Entry      `json:"transcript,omitempty"` // only for a failed check
+
+	timedOut bool // the check failed because no frame came in time
 }
 
 // Report is the result of a run. Results are in the order of Checks.
@@ -304,7 +306,7 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "":
-		res.Status, res.Reason, res.Transcript = Failed, t.failure, t.tr.entries()
+		res.Status, res.Reason, res.Transcript, res.timedOut = Failed, t.failure, t.tr.entries(), t.timedOut
 		res.setFinding(t)
 		res.Level = cmp.Or(t.broke, c.Level)
 	case t.skip != "":

@@ -153,7 +153,7 @@ func detectionTimeout(f *proxy.Fault) time.Duration {
 	if f.Silent {
 		return silentTimeout
 	}
-	return DefaultTimeout
+	return soundTimeout
 }
 
 // detects reports whether the check fails behind the fault, or receives a frame that violates a rule
@@ -163,11 +163,17 @@ func (r *runner) detects(ctx context.Context, f *proxy.Fault, c *Check, levels [
 	opts.Levels, opts.Timeout = levels, detectionTimeout(f)
 	for range attempts {
 		faulty := &runner{target: r.target.behind(f), opts: &opts, server: r.server}
-		if faulty.runOne(ctx, c).Status == Failed || faulty.findings.any() {
+		res := faulty.runOne(ctx, c)
+		if counts(f, &res) || faulty.findings.any() {
 			return true
 		}
 	}
 	return false
+}
+
+// counts reports whether a result is a detection of the fault. That no frame came in time is one of silent faults only.
+func counts(f *proxy.Fault, res *Result) bool {
+	return res.Status == Failed && (f.Silent || !res.timedOut)
 }
 
 // behind returns the target with the fault in each connection and each request for a link.

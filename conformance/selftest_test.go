@@ -121,6 +121,23 @@ func parrotTarget(t *testing.T) Target {
 	}}
 }
 
+// That a check runs into its timeout detects a fault only if the fault is a missing frame.
+func TestTimeoutsDetectSilentFaults(t *testing.T) {
+	f := fault(t, "the final event of a job is never sent")
+	target := fakeTarget(t)
+	r := &runner{target: target.behind(f), opts: &Options{Levels: Levels, Timeout: 300 * time.Millisecond}, server: knowsAll()}
+	c, _ := FindCheck("jobs.life")
+	res := r.runOne(t.Context(), &c)
+	if !counts(f, &res) {
+		t.Errorf("%+v does not count", res)
+	}
+	loud := *f
+	loud.Silent = false
+	if counts(&loud, &res) {
+		t.Errorf("%+v counts for a fault that is no missing frame", res)
+	}
+}
+
 // A fault that only the rules of the level house detect needs its mark.
 func TestFaultMarksAreJudged(t *testing.T) {
 	for _, f := range proxy.Faults() {

@@ -60,7 +60,7 @@ var draftCancelFaults = []Fault{
 
 // draftTimeoutFaults are defects of max_runtime_sec.
 var draftTimeoutFaults = []Fault{
-	{Defect: "max_runtime_sec is ignored", Checks: []string{"draft.timeout.end", "draft.timeout.status", "draft.timeout.retryable", "draft.timeout.others", "draft.timeout.malformed"},
+	{Defect: "max_runtime_sec is ignored", Checks: []string{"draft.timeout.end", "draft.timeout.status", "draft.timeout.retryable", "draft.timeout.others", "draft.timeout.malformed"}, Silent: true,
 		newRewriter: withoutOption("max_runtime_sec")},
 	{Defect: "a job that ran too long is cancelled too", Checks: []string{"draft.timeout.uncancelled"}, House: true,
 		newRewriter: rewriteReceived(func(f frame) []frame {

@@ -321,7 +321,7 @@ func loseUnsubscribed() rewriter {
 var draftResumeFaults = []Fault{
 	{Defect: "a resume is answered with the token that it has used", Checks: []string{"draft.resume.answer", "draft.resume.message"}, newRewriter: returnUsedToken},
 	{Defect: "a resume leaves out the first event after its position", Checks: []string{"draft.resume.every-position", "draft.resume.unread", "draft.resume.message",
-		"draft.resume.no-position", "draft.resume.cut-again", "draft.resume.cut-chunks", "draft.takeover.half-open", "draft.takeover.while-running"},
+		"draft.resume.no-position", "draft.resume.cut-again", "draft.resume.cut-chunks", "draft.takeover.half-open", "draft.takeover.while-running"}, Silent: true,
 		newRewriter: dropFirstReplayed},
 	{Defect: "a resume replays every event", Checks: []string{"draft.resume.every-position", "draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"},
 		newRewriter: editResume(func(m map[string]any) { m["last_event_seq"] = 0 })},
@@ -335,7 +335,7 @@ var draftResumeFaults = []Fault{
 	{Defect: "a welcome uses up the token before its client has sent a message", Checks: []string{"draft.resume.token-lost"}, House: true, newShared: useUpTokens},
 	{Defect: "session.resume is refused as the first message", Checks: []string{"draft.resume.message", "draft.resume.no-position"},
 		newRewriter: refuseMessage},
-	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, House: true, newShared: startAtLast},
+	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, Silent: true, House: true, newShared: startAtLast},
 	{Defect: "a job fails when the connection of its session ends", Checks: []string{"draft.resume.running", "draft.resume.while-away", "draft.resume.unread", "draft.resume.cut-again", "draft.ping.survives"},
 		newRewriter: editResumed(func(f frame) frame {
 			if f.Type != script.JobResult && f.Type != script.JobError {
@@ -668,7 +668,7 @@ var draftBuiltinFaults = []Fault{
 				"completed_at": f.stringMember("completed_at")})
 		})},
 	{Defect: "a schedule is counted as fired before its time", Checks: []string{"draft.builtin.schedule"}, House: true, newRewriter: replaceOutput(`"fired":0`, `"fired":1`)},
-	{Defect: "a schedule of an unknown agent calls another", Checks: []string{"draft.builtin.schedule-refused"}, House: true, newRewriter: replaceSent(`"no.such.agent"`, `"demo.echo"`)},
+	{Defect: "a schedule of an unknown agent calls another", Checks: []string{"draft.builtin.schedule-refused"}, Silent: true, House: true, newRewriter: replaceSent(`"no.such.agent"`, `"demo.echo"`)},
 	{Defect: "wrong input of an agent is AGENT_NOT_AVAILABLE", Checks: []string{"draft.builtin.arguments"}, House: true, newRewriter: replaceDraftCode("INVALID_REQUEST", "AGENT_NOT_AVAILABLE")},
 }
 
@@ -796,7 +796,7 @@ func revealSessions() func() rewriter {
 var draftRecoveryFaults = []Fault{
 	{Defect: "a server that was started again knows no session", Checks: []string{"draft.recovery.events", "draft.recovery.job", "draft.recovery.running", "draft.recovery.following"}, House: true,
 		newRewriter: refuseResumes},
-	{Defect: "a server that was started again has lost an event of each session", Checks: []string{"draft.recovery.events", "draft.recovery.running"}, House: true, newRewriter: dropFirstReplayed},
+	{Defect: "a server that was started again has lost an event of each session", Checks: []string{"draft.recovery.events", "draft.recovery.running"}, Silent: true, House: true, newRewriter: dropFirstReplayed},
 	{Defect: "a server that was started again takes any token", Checks: []string{"draft.recovery.token"}, House: true, newShared: anyToken},
 	{Defect: "a server that was started again lists no job", Checks: []string{"draft.recovery.list", "draft.recovery.cursor", "draft.recovery.job"}, House: true,
 		newShared: later(editEntries(func(map[string]any) map[string]any { return nil }))},

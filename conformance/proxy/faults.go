@@ -157,7 +157,7 @@ var answerFaults = []Fault{
 			}
 			return []frame{f}
 		})},
-	{Defect: "job.completed has no correlation_id", Checks: []string{"jobs.life"},
+	{Defect: "job.completed has no correlation_id", Checks: []string{"jobs.life"}, House: true,
 		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame { return f.with("correlation_id", nil) })},
 	{Defect: "a refusal has the unknown code RATE_LIMITED", Checks: []string{"jobs.name-unknown", "extensions.unknown-core"},
 		newRewriter: rewriteReceived(func(f frame) []frame {
@@ -203,7 +203,7 @@ var answerFaults = []Fault{
 		newRewriter: dropReceived(arcp.Nack)},
 	{Defect: "a message received twice is performed twice", Checks: []string{"envelope.duplicate-id", "envelope.duplicate-submit"},
 		newRewriter: performCopies},
-	{Defect: "a message received before session.accepted is never answered", Checks: []string{"handshake.early-refused"}, House: true,
+	{Defect: "a message received before session.accepted is never answered", Checks: []string{"handshake.early-refused"}, Silent: true, House: true,
 		newRewriter: dropWhere(func(f frame) bool {
 			return f.Type == arcp.Nack && bytes.Contains(f.Payload, []byte("before session.accepted"))
 		})},

@@ -23,7 +23,7 @@ var feedFaults = []Fault{
 		newRewriter: editReceived(arcp.SubscribeEvent, func(f frame) frame {
 			return f.withPayload("event", arcp.Raw(f.forwarded().with("session_id", f.SessionID).text))
 		})},
-	{Defect: "a forwarded event has no event_seq", Checks: []string{"feeds.whole"},
+	{Defect: "a forwarded event has no event_seq", Checks: []string{"feeds.whole"}, House: true,
 		newRewriter: editForwarded(func(in frame) frame { return in.with("event_seq", nil) })},
 	{Defect: "a forwarded event has another id than the original", Checks: []string{"feeds.whole"},
 		newRewriter: editForwarded(frame.withNewID)},
@@ -72,7 +72,7 @@ var feedFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
-	{Defect: "unsubscribe is answered with ack", Checks: []string{"feeds.unsubscribe"}, newRewriter: answerUnsubscribe},
+	{Defect: "unsubscribe is answered with ack", Checks: []string{"feeds.unsubscribe"}, House: true, newRewriter: answerUnsubscribe},
 	{Defect: "unsubscribe of an unknown subscription is not answered", Checks: []string{"feeds.unsubscribe-unknown", "feeds.connection"}, House: true, Silent: true,
 		newRewriter: dropWhere(func(f frame) bool { return f.Type == arcp.Nack && f.code() == arcp.CodeNotFound })},
 }

@@ -16,7 +16,7 @@ var flowFaults = []Fault{
 	{Defect: "session.ack beyond the last event releases later events in advance", Checks: []string{"flow.beyond"}, House: true,
 		newShared: releaseUnsent},
 	{Defect: "session.ack with a smaller number is refused", Checks: []string{"flow.backwards"}, House: true, newRewriter: refuseSmaller},
-	{Defect: "session.ack is answered", Checks: []string{"flow.unacknowledged", "unimplemented.silent-types"}, newRewriter: answerAcks},
+	{Defect: "session.ack is answered", Checks: []string{"flow.unacknowledged", "unimplemented.silent-types"}, House: true, newRewriter: answerAcks},
 	{Defect: "a resume from an acknowledged position skips the released events", Checks: []string{"flow.advisory"}, newRewriter: skipReleased},
 	{Defect: "session.ack opens the window two events too far", Checks: []string{"flow.window"}, House: true,
 		newRewriter: editSent(arcp.SessionAck, func(f frame) frame {

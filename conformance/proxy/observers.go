@@ -42,7 +42,7 @@ var observerFaults = []Fault{
 		newRewriter: editReceived(arcp.SessionAccepted, func(f frame) frame {
 			return f.editObject("capabilities", func(o map[string]json.RawMessage) { o["executes"] = encode(true) })
 		})},
-	{Defect: "an event of an observed principal is not forwarded", Checks: []string{"observers.session", "observers.jobs"}, newRewriter: rewriteForwarded(6, func(frame) []frame { return nil })},
+	{Defect: "an event of an observed principal is not forwarded", Checks: []string{"observers.session", "observers.jobs"}, Silent: true, newRewriter: rewriteForwarded(6, func(frame) []frame { return nil })},
 	{Defect: "a forwarded event of an observed principal has no session_id", Checks: []string{"observers.session"}, House: true,
 		newRewriter: editForwarded(func(in frame) frame { return in.with("session_id", nil).with("correlation_id", nil) })},
 	{Defect: "a forwarded event of an observed principal has another payload", Checks: []string{"observers.session", "observers.jobs"},
@@ -53,7 +53,7 @@ var observerFaults = []Fault{
 		newRewriter: editForwarded(func(in frame) frame {
 			return in.withPayload("content", fmt.Sprintf("%d..\n", in.numberMember("sequence")))
 		})},
-	{Defect: "thoughts of an observed principal are not forwarded", Checks: []string{"observers.thoughts"}, House: true,
+	{Defect: "thoughts of an observed principal are not forwarded", Checks: []string{"observers.thoughts"}, Silent: true, House: true,
 		newRewriter: dropWhere(func(f frame) bool { return f.forwarded().Type == arcp.StreamChunk })},
 	{Defect: "questions of an observed principal are not forwarded", Checks: []string{"observers.session-questions"}, House: true,
 		newRewriter: dropWhere(func(f frame) bool { return f.forwarded().Type == arcp.HumanInputRequest })},
@@ -76,10 +76,10 @@ var observerFaults = []Fault{
 		newShared: forwardFrom(0, func(f frame) bool { return f.Type == arcp.JobCompleted && bytes.Contains(f.Payload, []byte(`"items"`)) })},
 	{Defect: "agent events of another principal are forwarded", Checks: []string{"observers.own-tools"}, House: true, newShared: forwardAgents},
 	{Defect: "a filter may name a session of an unobserved principal", Checks: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodePermissionDenied)},
-	{Defect: "a filter that names only jobs of unobserved principals is accepted", Checks: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodeNotFound)},
-	{Defect: "a filter that names a job of an unobserved principal is PERMISSION_DENIED", Checks: []string{"observers.unseen"}, newRewriter: replaceCode(arcp.CodeNotFound, arcp.CodePermissionDenied)},
-	{Defect: "the refusal of a filter reveals that the unobserved job exists", Checks: []string{"observers.unseen"}, newShared: revealExistence},
-	{Defect: "since may name a message of an unobserved principal", Checks: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
+	{Defect: "a filter that names only jobs of unobserved principals is accepted", Checks: []string{"observers.unseen"}, House: true, newRewriter: acceptSubscribe(arcp.CodeNotFound)},
+	{Defect: "a filter that names a job of an unobserved principal is PERMISSION_DENIED", Checks: []string{"observers.unseen"}, House: true, newRewriter: replaceCode(arcp.CodeNotFound, arcp.CodePermissionDenied)},
+	{Defect: "the refusal of a filter reveals that the unobserved job exists", Checks: []string{"observers.unseen"}, House: true, newShared: revealExistence},
+	{Defect: "since may name a message of an unobserved principal", Checks: []string{"observers.unseen"}, House: true, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
 	{Defect: "a filter may name sessions of several principals", Checks: []string{"observers.several"}, House: true, newRewriter: acceptSubscribe(arcp.CodeInvalidRequest)},
 	{Defect: "a subscription without a filter includes events of observed principals", Checks: []string{"observers.no-filter"}, House: true, newRewriter: copyToFirst},
 	{Defect: "a subscription without a filter includes events of unobserved principals", Checks: []string{"observers.no-filter"}, House: true,

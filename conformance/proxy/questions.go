@@ -80,18 +80,18 @@ var permissionFaults = []Fault{
 
 // questionFaults are defects of questions to people.
 var questionFaults = []Fault{
-	{Defect: "human.input.cancelled is never sent", Checks: []string{"questions.first-wins", "questions.expires", "approvals.system"}, Silent: true,
+	{Defect: "human.input.cancelled is never sent", Checks: []string{"questions.others", "questions.expires", "approvals.system"}, Silent: true,
 		newRewriter: dropEvents(isType(arcp.HumanInputCancelled))},
-	{Defect: "human.input.cancelled has the correlation_id of the submit", Checks: []string{"questions.first-wins", "questions.cancelled"},
+	{Defect: "human.input.cancelled has the correlation_id of the submit", Checks: []string{"questions.others", "questions.cancelled"},
 		newRewriter: editReceived(arcp.HumanInputCancelled, func(f frame) frame { return f.with("correlation_id", nil) })},
-	{Defect: "the correlation_id of human.input.cancelled names an unknown message", Checks: []string{"questions.first-wins", "questions.cancelled"},
+	{Defect: "the correlation_id of human.input.cancelled names an unknown message", Checks: []string{"questions.others", "questions.cancelled"},
 		newRewriter: editReceived(arcp.HumanInputCancelled, func(f frame) frame { return f.with("correlation_id", arcp.NewMessageID()) })},
 	{Defect: "the session that answered a question receives human.input.cancelled", Checks: []string{"questions.ask"}, House: true, newRewriter: withdrawFromResponder},
 	{Defect: "human.input.cancelled is sent after the end of the job", Checks: []string{"questions.cancelled", "interrupts.cancelled"}, House: true,
 		newRewriter: swap(isType(arcp.HumanInputCancelled), isType(arcp.JobCancelled), true)},
 	{Defect: "the code of an expired question is CANCELLED", Checks: []string{"questions.expires", "questions.choose-expires", "permissions.expires"},
 		newRewriter: editReceived(arcp.HumanInputCancelled, func(f frame) frame { return f.withPayload("code", arcp.CodeCancelled) })},
-	{Defect: "the job of an expired question fails with ABORTED", Checks: []string{"questions.expires", "questions.choose-expires"},
+	{Defect: "the job of an expired question fails with ABORTED", Checks: []string{"questions.expires", "questions.choose-expires"}, House: true,
 		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", arcp.CodeAborted) })},
 	{Defect: "a question is sent twice with the same id", Checks: []string{"questions.ask", "questions.later"},
 		newRewriter: func() rewriter {
@@ -101,7 +101,7 @@ var questionFaults = []Fault{
 		newRewriter: func() rewriter {
 			return insertEvents(func(f frame) (frame, bool) { return f.withNewID(), f.Type == arcp.HumanInputRequest })
 		}},
-	{Defect: "a session that connects later receives the question with another id", Checks: []string{"questions.later", "questions.first-wins"}, newRewriter: changeQuestionIDs},
+	{Defect: "a session that connects later receives the question with another id", Checks: []string{"questions.later", "questions.others"}, House: true, newRewriter: changeQuestionIDs},
 	{Defect: "a session that connects later does not receive the question", Checks: []string{"questions.later"}, House: true, Silent: true, newRewriter: askOnlySubmitters},
 	{Defect: "a session without human_input receives a question", Checks: []string{"questions.negotiated", "questions.later", "interrupts.other-session"}, House: true,
 		newShared: leakQuestion(func(with, _ arcp.SessionOpenPayload) bool { return !with.Capabilities.Has(arcp.FeatureHumanInput) })},
@@ -112,7 +112,7 @@ var questionFaults = []Fault{
 		newRewriter: replaceNack(arcp.CodeInvalidArgument, arcp.Ack, struct{}{})},
 	{Defect: "numbers in an answer are rounded to floating point", Checks: []string{"questions.ask"},
 		newRewriter: editReceived(arcp.JobCompleted, frame.roundNumbers)},
-	{Defect: "the answer to a question is not acknowledged", Checks: []string{"questions.ask"}, Silent: true, newRewriter: dropReceived(arcp.Ack)},
+	{Defect: "the answer to a question is not acknowledged", Checks: []string{"questions.ask"}, House: true, Silent: true, newRewriter: dropReceived(arcp.Ack)},
 	{Defect: "human.input.request has no expires_at", Checks: []string{"questions.ask", "questions.blocked"},
 		newRewriter: editReceived(arcp.HumanInputRequest, func(f frame) frame { return f.withPayload("expires_at", nil) })},
 	{Defect: "a default answer is attributed to a person", Checks: []string{"questions.default"},
@@ -265,7 +265,7 @@ var interruptFaults = []Fault{
 		newRewriter: replaceCode(arcp.CodeJobNotFound, arcp.CodePermissionDenied)},
 	{Defect: "an interrupt of a session or stream is acknowledged", Checks: []string{"interrupts.other-targets"}, House: true,
 		newRewriter: replaceNack(arcp.CodeUnimplemented, arcp.Ack, struct{}{})},
-	{Defect: "the guidance of an interrupt is not passed to the tool", Checks: []string{"interrupts.continue"},
+	{Defect: "the guidance of an interrupt is not passed to the tool", Checks: []string{"interrupts.continue"}, Silent: true,
 		newRewriter: replaceSent(`"guidance":"be quick"`, `"guidance":"take your time"`)},
 	{Defect: "the prompt of an interrupt is replaced", Checks: []string{"interrupts.continue"},
 		newRewriter: replaceSent(`"prompt":"what now?"`, `"prompt":"?"`)},

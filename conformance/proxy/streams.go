@@ -52,7 +52,7 @@ var streamFaults = []Fault{
 		newRewriter: editReceived(arcp.StreamError, func(f frame) frame {
 			return f.with("type", arcp.StreamClose).with("payload", struct{}{})
 		})},
-	{Defect: "a cancelled stream ends its job", Checks: []string{"streams.cancel"},
+	{Defect: "a cancelled stream ends its job", Checks: []string{"streams.cancel"}, House: true,
 		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame {
 			return f.with("type", arcp.JobCancelled).with("payload", arcp.JobCancelledPayload{Code: arcp.CodeCancelled})
 		})},
