@@ -84,7 +84,7 @@ func unimplementedChecks() []Check {
 			}})
 	}
 	add := func(m clientMessage, section string, level Level) {
-		list = append(list, Check{ID: string(m.typ), Title: string(m.typ) + " that cannot be served is refused, not ignored",
+		list = append(list, Check{ID: string(m.typ), Title: string(m.typ) + " that the server cannot perform is refused",
 			Section: section, Level: level, run: func(_ context.Context, t *checkRun) { unimplementedAnswered(t, &m) }})
 	}
 	for _, m := range commands {

@@ -14,7 +14,10 @@ import (
 
 // other changes the frames of a runtime into those of another server: it obeys the documents, and no rule
 // that only SPEC.md has. Its numbers begin at offset + 1, and its agents have versions of its own.
-type other struct{ transport.Conn }
+type other struct {
+	transport.Conn
+	welcomed bool // the session is open
+}
 
 const offset = 6
 
@@ -46,6 +49,12 @@ func (o *other) change(frame []byte, shift int64, from, to int) []byte {
 	dec.UseNumber()
 	if dec.Decode(&env) != nil || dec.More() {
 		return frame
+	}
+	switch {
+	case shift > 0 && env["type"] == "session.welcome":
+		o.welcomed = true
+	case !o.welcomed && env["type"] == "session.error": // the draft names no type for a hello that is refused
+		env["type"] = "job.error"
 	}
 	changed, _ := json.Marshal(alter(env, "", shift, from, to)) // it was decoded
 	return changed
@@ -93,7 +102,7 @@ func TestOtherServer(t *testing.T) {
 	for _, dialect := range []arcp.Dialect{arcp.DialectRFC, arcp.DialectDraft} {
 		target := ownTarget(t)
 		target.Dialect = dialect
-		target.plant = func(conn transport.Conn) transport.Conn { return &other{conn} }
+		target.plant = func(conn transport.Conn) transport.Conn { return &other{Conn: conn} }
 		for _, res := range results(t, target) {
 			if res.Status == Failed {
 				t.Errorf("%s fails: %s", res.ID, res.Reason)
