@@ -27,6 +27,7 @@ type peer struct {
 	name    string
 	flags   []string // of `arcp conformance run`
 	tools   []string // names of the demo tools that the server has
+	secret  string   // key of the signed tokens that the server accepts; "": it accepts none
 	path    string   // of its URL
 	varies  []string // checks whose outcome depends on the order of two events in the server
 	command func(t *testing.T) []string
@@ -37,7 +38,8 @@ type peer struct {
 var peers = []peer{
 	{
 		name: "rust", flags: []string{"--dialect", "rfc"}, path: "/",
-		tools:   []string{"echo", "sleep", "stubborn"},
+		tools:   []string{"echo", "sleep", "stubborn", "fail", "panic", "spend"},
+		secret:  "a-secret-of-the-issuer-0123456789",
 		varies:  []string{"cancel.race"},
 		command: func(t *testing.T) []string { return []string{interop.RustServer(t)} },
 	},
@@ -72,7 +74,11 @@ func (p *peer) mapping(t *testing.T, address string) (file string) {
 	}
 	if address != "" {
 		content["url"] = "ws://" + address + p.path
-		content["start"] = append(p.command(t), "ws", address, peerToken+"=alice", otherToken+"=bob")
+		start := append(p.command(t), "ws", address, peerToken+"=alice", otherToken+"=bob")
+		if p.secret != "" {
+			start = append(start, "jwt:"+p.secret)
+		}
+		content["start"] = start
 	}
 	text, err := json.Marshal(content) // JSON is YAML
 	if err != nil {
@@ -111,6 +117,13 @@ func (p *peer) check(t *testing.T, args ...string) *peerReport {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // of two minutes
 	defer cancel()
+	if p.secret != "" {
+		key := filepath.Join(t.TempDir(), "jwt.key")
+		if err := os.WriteFile(key, []byte(p.secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--jwt-key", key, "--jwt-issuer", "https://issuer.invalid", "--jwt-subject", "alice")
+	}
 	args = slices.Concat([]string{"conformance", "run", "--level", "must,should", "-o", "json", "--parallel", "8", "--timeout", "60s"}, p.flags, args)
 	cmd := exec.CommandContext(ctx, binary(t), args...)
 	cmd.Env = append(os.Environ(), "PEER_TOKEN="+peerToken, "PEER_OTHER_TOKEN="+otherToken)
