@@ -594,6 +594,10 @@ func (a *action) brought() (Value, error) {
 func (a *action) brings() (Value, error) {
 	for _, want := range items(a.arg(1)) {
 		got, err := a.brought()
+		for err == nil && slices.Contains(commands, arcp.Type(plain(members(got)["type"]))) {
+			a.houseRule("a subscription has no commands: got %s", show(got))
+			got, err = a.brought()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -603,6 +607,9 @@ func (a *action) brings() (Value, error) {
 	}
 	return nil, nil
 }
+
+// commands are messages of clients that a server may send to subscriptions beside events.
+var commands = []arcp.Type{arcp.SessionOpen, arcp.ToolInvoke, arcp.Cancel, arcp.Subscribe, arcp.Unsubscribe, arcp.Ping}
 
 // identity are the members of an event that each copy of it has.
 var identity = []string{"id", "type", "session_id", "job_id", "stream_id", "payload"}
