@@ -34,7 +34,7 @@ func (s *Source) elicit(ctx context.Context, ob *observer, p *sdk.ElicitParams) 
 		c = ob.soleCall()
 	}
 	if c == nil || c.job.IsZero() {
-		s.warn("an MCP server asks something while none or several of its tools run, or one runs on that was cancelled; nobody knows for which job, and it is not asked")
+		s.warn("an MCP server asks something that names no job, and it is not asked: none or several of its tools run, a cancelled one may still run, or several principals have called it; give each principal its own entry of the server")
 		return &sdk.ElicitResult{Action: cancel}, nil
 	}
 	schema, err := nullableSchema(p.RequestedSchema)

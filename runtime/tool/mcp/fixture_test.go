@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,14 +20,22 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
+// attempt is tool.Attempt under a name that is not the name of one of its methods.
+type attempt = tool.Attempt
+
 // job records the events of a tool's job.
 type job struct {
-	tool.Host
-	trace    string
-	mu       sync.Mutex
-	messages []string
-	ask      func(ctx context.Context, a tool.InputRequest) (tool.Answer, error)
-	blocked  chan struct{} // not nil: Log waits for it
+	attempt
+	principal string // default alice
+	trace     string
+	mu        sync.Mutex
+	messages  []string
+	ask       func(ctx context.Context, a tool.InputRequest) (tool.Answer, error)
+	blocked   chan struct{} // not nil: Log waits for it
+}
+
+func (j *job) Info() tool.AttemptInfo {
+	return tool.AttemptInfo{Principal: cmp.Or(j.principal, "alice")}
 }
 
 func (j *job) TraceID() string { return j.trace }

@@ -30,6 +30,12 @@ type observer struct {
 	// their tools, so a message without a progress token may belong to such a call.
 	unanswered map[jsonrpc.ID]struct{}
 	overflowed bool // unanswered was full
+
+	// principal owns every job of the tool calls so far, unless shared. A server may send messages
+	// without a progress token at any time after its answer, so a message for a job of one principal may
+	// belong to an earlier call of another.
+	principal string // "": no tool call yet
+	shared    bool   // the tool calls were of several principals, or of an unknown one
 }
 
 // maxUnanswered bounds observer.unanswered. Correct servers stay far below it.
@@ -70,9 +76,27 @@ func (ob *observer) begin(job tool.Job) *call {
 	c := &call{token: "arcp-" + strconv.FormatUint(ob.next, 10), job: job}
 	if !job.IsZero() {
 		c.queue = make(chan notice, maxQueued)
+		ob.addPrincipalLocked(principalOf(job))
 	}
 	ob.calls[c.token] = c
 	return c
+}
+
+// addPrincipalLocked records the principal of a tool call; "" is an unknown one.
+func (ob *observer) addPrincipalLocked(principal string) {
+	if ob.principal == "" {
+		ob.principal = principal
+	}
+	ob.shared = ob.shared || principal == "" || principal != ob.principal
+}
+
+// principalOf returns the owner of a job, or "" if its host does not report the owner.
+func principalOf(job tool.Job) string {
+	a, ok := job.Host().(tool.Attempt)
+	if !ok {
+		return ""
+	}
+	return a.Info().Principal
 }
 
 // end removes a call and closes its queue. It returns the number of log messages that found the
@@ -120,8 +144,8 @@ func (ob *observer) busy() bool {
 	return false
 }
 
-// soleCall returns the only tool call under way. It returns nil for no call, for several calls, and
-// while a request of an ended call has no answer.
+// soleCall returns the only tool call under way. It returns nil for no call, for several calls,
+// while a request of an ended call has no answer, and once the calls were of several principals.
 func (ob *observer) soleCall() *call {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
@@ -129,7 +153,7 @@ func (ob *observer) soleCall() *call {
 }
 
 func (ob *observer) soleCallLocked() (sole *call) {
-	if len(ob.unanswered) > 0 || ob.overflowed {
+	if len(ob.unanswered) > 0 || ob.overflowed || ob.shared {
 		return nil
 	}
 	for _, c := range ob.calls {
@@ -227,8 +251,8 @@ func (ob *observer) progress(params arcp.Raw) {
 	}
 }
 
-// message queues a log message for the call of its progress token or, without a token, for the only
-// call.
+// message queues a log message for the call of its progress token or, without a token, for the call
+// of soleCall.
 func (ob *observer) message(params arcp.Raw) {
 	var p struct {
 		meta

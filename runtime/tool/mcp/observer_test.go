@@ -1,5 +1,7 @@
 package mcp
 
+//lint:file-ignore SA1019 servers of the versions in use log in the way that the next one will drop
+
 import (
 	"context"
 	"encoding/json"
@@ -48,6 +50,54 @@ func TestEventsOfCancelledCallReachNoOtherJob(t *testing.T) {
 		synctest.Wait()
 		fx.want("what job b was asked", j.lines(), "bob's")
 	})
+}
+
+// A server that still logs and asks for an answered call reaches later jobs of the same principal
+// only. A later call of that principal does not change this: the server may still work for the other.
+func TestLateEventsReachNoOtherPrincipal(t *testing.T) {
+	server := sdkServer(func(s *sdk.Server) {
+		s.AddTool(plainTool("first"), answer("x"))
+		s.AddTool(plainTool("next"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			_ = req.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Data: "flushed for the first call"})
+			res, err := req.Session.Elicit(ctx, &sdk.ElicitParams{Message: "Confirm the first call?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)})
+			if err != nil {
+				return nil, err
+			}
+			return answer(res.Action)(ctx, req)
+		})
+	})
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
+		_, _ = fx.call(fx.Context(), new(job), "srv.first", `{}`)
+		for _, c := range []struct{ principal, log, action string }{
+			{"alice", "info flushed for the first call null", accept},
+			{"bob", "", cancel},
+			{"alice", "", cancel},
+		} {
+			asked := cancel
+			j := &job{principal: c.principal, ask: func(context.Context, tool.InputRequest) (tool.Answer, error) {
+				asked = accept
+				return tool.Answer{Value: arcp.Raw(`{}`)}, nil
+			}}
+			stray := strings.Count(fx.log.String(), "flushed")
+			out, err := fx.call(fx.Context(), j, "srv.next", `{}`)
+			if err != nil || !strings.Contains(out, `"`+c.action+`"`) || asked != c.action {
+				t.Errorf("%s: result = %s, %v, want the action %s; the job: %s", c.principal, out, err, c.action, asked)
+			}
+			fx.want("the log of the job of "+c.principal, j.lines(), c.log)
+			if logged := strings.Count(fx.log.String(), "flushed") > stray; logged != (c.log == "") {
+				t.Errorf("%s: the runtime's log has the message: %v, want %v", c.principal, logged, c.log == "")
+			}
+		}
+	})
+}
+
+// A job whose host does not report its principal may be of any principal.
+func TestCallsOfUnknownPrincipalsAreShared(t *testing.T) {
+	tp := newObserver(nil)
+	if c := tp.begin(tool.NewJob(struct{ tool.Host }{})); tp.soleCall() != nil {
+		t.Errorf("soleCall = %v, want none: the principal is not known", c)
+	}
 }
 
 func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
