@@ -92,9 +92,10 @@ func (rn *renewal) stored(now time.Time, token auth.Secret, err error) {
 	rn.c.machine.Renewed(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: rn.c.catalog.agents()})
 }
 
-// Reauthenticate checks the identity of every connected session again. It does not wait for the
-// results.
+// Reauthenticate checks the identity of every session again: of a connected one now, without waiting
+// for the result, and of another one before its rights are used.
 func (s *Server) Reauthenticate() {
+	s.opts.Sessions.InvalidateActors() // before the connections set them again
 	for _, c := range s.connections() {
 		c.inbox.post(revalidation{})
 	}

@@ -209,9 +209,19 @@ func (s *Session) SetActor(conn Conn, actor approval.Actor) {
 	if s.conn != conn || s.state == Ended {
 		return
 	}
-	s.actor = &actor
+	s.actor, s.actorStale = &actor, false
 	d.removeResponderLocked(s)
 	d.addResponderLocked(s)
+}
+
+// InvalidateActors makes Actor of every session return false until the next SetActor. The rights of
+// principals may have changed, and a Detached session has no connection that checks them again.
+func (d *Directory) InvalidateActors() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.byID {
+		s.actorStale = true
+	}
 }
 
 // PostponeExpiry makes Expired leave out the session until a time, or until a connection attaches.

@@ -91,6 +91,7 @@ type Session struct {
 	end      *endState   // nil: not Ended
 
 	actor      *approval.Actor              // of the newest connection; nil: none since the start of the runtime
+	actorStale bool                         // see Directory.InvalidateActors
 	elevations atomic.Pointer[[]*Elevation] // to a list that is never changed
 	overlay    atomic.Pointer[Overlay]      // nil: none was ever set
 }
@@ -189,12 +190,12 @@ func (s *Session) TokenIssued(epoch uint32) {
 	}
 }
 
-// Actor returns the actor of the session, and false if the session had no connection since the
-// start of the runtime.
+// Actor returns the actor of the session. It returns false if no connection has set one since the
+// start of the runtime, or since the last call of Directory.InvalidateActors.
 func (s *Session) Actor() (approval.Actor, bool) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
-	if s.actor == nil {
+	if s.actor == nil || s.actorStale {
 		return approval.Actor{}, false
 	}
 	return *s.actor, true
