@@ -89,6 +89,7 @@ type approvalTools struct {
 	cursors   *paging.Cursors
 	audit     audit.Log
 	logger    zerolog.Logger
+	callers   *callers
 }
 
 func (t *approvalTools) register(r *registrar) {
@@ -586,27 +587,30 @@ func (t *approvalTools) cancel(ctx context.Context, caller *Caller, in approvalI
 }
 
 // wait handles approval.wait. It returns the outcome of the question: OutcomeTimedOut if the
-// question is still pending after timeout_ms.
+// question is still pending after timeout_ms. The caller must be permitted to see the question each
+// time that it is read.
 func (t *approvalTools) wait(ctx context.Context, caller *Caller, in approvalWaitIn) (arcp.OutcomeView, error) {
 	timeout := waitTimer(in.TimeoutMS)
 	defer timeout.Stop()
-	for {
+	for timedOut := false; ; {
 		changed, stop := t.questions.Changed(in.ApprovalID)
 		row, err := t.questions.Read(ctx, &caller.Actor, in.ApprovalID)
-		if err != nil || row.Status != approval.Pending {
+		if err != nil || timedOut || row.Status != approval.Pending {
 			stop()
-			return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewFor(&caller.Actor, &row, "")}, err
+			return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewFor(&caller.Actor, &row, t.questions.RequestOf(&row))}, err
 		}
 		select {
 		case <-changed:
 		case <-timeout.C:
-			stop()
-			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&caller.Actor, &row, t.questions.RequestOf(&row))}, nil
+			timedOut = true
 		case <-ctx.Done():
 			stop()
 			return arcp.OutcomeView{}, context.Cause(ctx)
 		}
 		stop()
+		if caller, err = t.callers.find(caller.Job); err != nil {
+			return arcp.OutcomeView{}, err
+		}
 	}
 }
 

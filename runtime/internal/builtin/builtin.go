@@ -85,7 +85,7 @@ func (t *Tools) Register() error {
 		callers: callers{store: t.Store, sessions: t.Sessions, auth: t.Auth, logger: t.Logger}}
 	for _, group := range []interface{ register(r *registrar) }{
 		&jobTools{engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, store: t.Store, vault: t.Vault, changes: t.Changes, audit: t.Audit,
-			logger: t.Logger},
+			logger: t.Logger, callers: &r.callers},
 		&scheduleTools{engine: t.Engine},
 		&credentialTools{vault: t.Vault, changes: t.Changes, audit: t.Audit, logger: t.Logger},
 		&sessionTools{
@@ -99,7 +99,7 @@ func (t *Tools) Register() error {
 		},
 		&artifactTools{store: t.Artifacts, changes: t.Changes, cursors: t.Cursors, logger: t.Logger},
 		&approvalTools{store: t.Store, engine: t.Engine, sessions: t.Sessions, questions: t.Questions, agents: t.Agents.Store,
-			changes: t.Changes, cursors: t.Cursors, audit: t.Audit, logger: t.Logger},
+			changes: t.Changes, cursors: t.Cursors, audit: t.Audit, logger: t.Logger, callers: &r.callers},
 		&elevationTools{sessions: t.Sessions, audit: t.Audit},
 		&registryTools{sessions: t.Sessions, resources: t.Resources, cursors: t.Cursors, audit: t.Audit},
 		&catalogTools{registry: t.Registry, engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, cursors: t.Cursors, logger: t.Logger,
@@ -188,8 +188,8 @@ type callers struct {
 
 var errNoCaller = errors.New("a built-in tool needs a caller")
 
-// find returns the caller of a job. If its session has had no connection since the start of the
-// runtime, it checks the stored identity again: UNAUTHENTICATED if it is not valid.
+// find returns the caller of a job with its present rights. If session.Session.Actor does not know
+// them, it checks the stored identity again: UNAUTHENTICATED if it is not valid.
 func (c *callers) find(job tool.Job) (*Caller, error) {
 	host, ok := job.Host().(engine.Caller)
 	if !ok {

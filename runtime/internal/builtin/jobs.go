@@ -45,6 +45,7 @@ type jobTools struct {
 	changes  txn.Committer
 	audit    audit.Log
 	logger   zerolog.Logger
+	callers  *callers
 }
 
 func (t *jobTools) register(r *registrar) {
@@ -110,7 +111,8 @@ func (t *jobTools) addChildren(ctx context.Context, v *arcp.JobView) error {
 	return err
 }
 
-// wait returns the job when it has ended, or at the timeout.
+// wait returns the job when it has ended, or at the timeout. The caller must be permitted to see the
+// job at the start and at the end.
 func (t *jobTools) wait(ctx context.Context, caller *Caller, in jobsWaitIn) (v arcp.JobView, err error) {
 	if _, refused := t.jobs.Get(ctx, &caller.Actor, in.JobID); refused != nil {
 		return v, refused
@@ -122,6 +124,10 @@ func (t *jobTools) wait(ctx context.Context, caller *Caller, in jobsWaitIn) (v a
 	case <-timeout.C:
 	case <-ctx.Done():
 		return v, context.Cause(ctx)
+	}
+	caller, err = t.callers.find(caller.Job)
+	if err != nil {
+		return v, err
 	}
 	return t.get(ctx, caller, jobsGetIn{in.JobID})
 }
