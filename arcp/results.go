@@ -214,7 +214,7 @@ type QuestionView struct {
 	AgentID     string          `json:"agent_id,omitzero"`        // agent that asks, as the request states
 	System      bool            `json:"system_level,omitzero"`    // whether another session has to resolve it
 	Action      string          `json:"action"`                   // operation to decide on; at most 16 KiB
-	Details     Raw             `json:"details,omitzero"`         // structured data; in a list details above 2 KiB are {"truncated_bytes":n}
+	Details     Raw             `json:"details,omitzero"`         // structured data, missing for another principal that may not answer; in a list details above 2 KiB are {"truncated_bytes":n}
 	Options     []string        `json:"options,omitempty"`        // possible resolutions
 	Schema      Raw             `json:"response_schema,omitzero"` // JSON Schema of the value of an input
 	Permission  *PermissionTerm `json:"permission,omitzero"`      // permission that is asked for
@@ -224,7 +224,7 @@ type QuestionView struct {
 	CreatedAt   time.Time       `json:"created_at"`               // when the question was asked
 	ExpiresAt   time.Time       `json:"expires_at"`               // end of the time to answer
 	Resolution  string          `json:"resolution,omitzero"`      // id of an option, or granted, answered or default
-	Value       Raw             `json:"value,omitzero"`           // value that answered an input
+	Value       Raw             `json:"value,omitzero"`           // value that answered an input; missing for another principal
 	Reason      string          `json:"reason,omitzero"`          // for people
 	ResolvedBy  string          `json:"resolved_by,omitzero"`     // principal that resolved it
 	RespondedBy string          `json:"responded_by,omitzero"`    // name of the person, as stated in the answer

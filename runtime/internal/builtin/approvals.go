@@ -150,11 +150,15 @@ func optionIDs(options []arcp.Option) (ids []string) {
 	return ids
 }
 
-// viewFor is viewOf for an actor. It omits the session of another principal.
+// viewFor is viewOf for an actor. Of another principal it omits the session and the value and, unless
+// the actor may answer the question, the details: they can be the arguments of a call.
 func viewFor(actor *approval.Actor, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
 	v := viewOf(q, request)
 	if actor.Principal != q.Principal {
-		v.SessionID = ""
+		v.SessionID, v.Value = "", nil
+		if q.MayAnswer(actor) != nil {
+			v.Details = nil
+		}
 	}
 	return v
 }
