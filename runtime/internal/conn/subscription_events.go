@@ -93,7 +93,7 @@ func (s *subscriptions) deliver(now time.Time, sub *subscription, item *eventlog
 	if s.omits(item.Event) {
 		return true
 	}
-	item.Event = thoughtViewOf(&s.c.principal.identity).show(sub.owner, item.Event)
+	item.Event = s.c.principal.withoutDetails(sub.owner, thoughtViewOf(&s.c.principal.identity).show(sub.owner, item.Event))
 	event := submitterEvent{version: s.c.machine.Version(), item: item}
 	if !sub.filter.selects(&event) || !s.mayShow(sub, item.Event.JobID()) {
 		return true

@@ -40,9 +40,14 @@ func (v thoughtView) show(owner string, e *store.Event) *store.Event {
 	if err != nil { // numbers and strings
 		panic("conn: redacted thought: " + err.Error())
 	}
-	redacted := *e
-	redacted.Body = append(slices.Concat(e.Body[:len(e.Body)-len(old)-1], raw), '}')
-	return &redacted
+	return replacePayload(e, raw)
+}
+
+// replacePayload returns an event with another payload.
+func replacePayload(e *store.Event, payload arcp.Raw) *store.Event {
+	changed := *e
+	changed.Body = append(slices.Concat(e.Body[:len(e.Body)-len(e.Payload())-1], payload), '}')
+	return &changed
 }
 
 // redactChunk returns the payload of a stream.chunk without the text of its thought; nil: it has none, or is
