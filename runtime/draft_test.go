@@ -164,6 +164,40 @@ func TestDraftUnsubscribeEndsTheEvents(t *testing.T) {
 	}
 }
 
+// TestDraftFollowEndsWithThePermission takes from alice the permission to see ann while alice follows a job. What the
+// session has numbered by then is omitted in its place, and nothing of the job follows.
+func TestDraftFollowEndsWithThePermission(t *testing.T) {
+	seeing := strings.Replace(people, `roles: [client]`, `roles: [client], sees: [ann]`, 1)
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, func(c *runtime.Config) { c.Auth = auth.NewSet(loadPeople(t, seeing)) }, func(f *fixture) {
+				owner, p := f.dialDraft(lib, "ann"), f.dialDraft(lib, "alice")
+				job := owner.accepted("demo.count", `{"to":100,"interval_ms":1000}`, "")
+				p.follow(job)
+				p.until("progress", func(frame *draftFrame) bool { return frame.Payload.Kind == "progress" })
+				p.abort()
+				time.Sleep(3 * time.Second)
+				f.cfg.Auth.Reload(loadPeople(t, people))
+				f.rt.Reauthenticate()
+				time.Sleep(3 * time.Second)
+				p = p.resumed()
+				first := p.until("an event", func(frame *draftFrame) bool { return frame.EventSeq != nil })
+				synctest.Wait()
+				for _, frame := range append(p.pong(), first) {
+					if !strings.Contains(frame.raw, `"event_omitted"`) {
+						t.Errorf("%s: after the permission: %s", lib.name, frame.raw)
+					}
+				}
+				time.Sleep(5 * time.Second)
+				if frames := p.pong(); len(frames) > 0 {
+					t.Errorf("%s: after the follow: %s", lib.name, frames[0].raw)
+				}
+			})
+		})
+	}
+}
+
 // TestDraftLongLists lists jobs whose leases together do not fit in a frame.
 func TestDraftLongLists(t *testing.T) {
 	if testing.Short() {

@@ -182,10 +182,13 @@ func (d *draftDialect) draftEvent(e *store.Event) *draft.Event {
 	return d.output.event
 }
 
+// eventOmitted is the name of an event in the place of one that is not sent.
+const eventOmitted = "event_omitted"
+
 // omitted changes an event that has no frame in the draft dialect to a small one in its place, so that
 // the numbers have no gap.
 func omitted(e *draft.Event, reason error) *draft.Event {
-	var payload any = arcp.EventEmitPayload{Name: "event_omitted", Data: arcp.Raw(arcp.AppendString(nil, reason.Error()))}
+	var payload any = arcp.EventEmitPayload{Name: eventOmitted, Data: arcp.Raw(arcp.AppendString(nil, reason.Error()))}
 	to := arcp.EventEmit
 	if e.Type.Terminal() {
 		to, payload = arcp.JobFailed, arcp.Errorf(arcp.CodeInternal, "the outcome of the job cannot be sent: %s", reason.Error())

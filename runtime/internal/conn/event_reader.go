@@ -118,9 +118,10 @@ func (er *eventReader) readEvent(item eventlog.Item, result, unknown bool) {
 			}
 			switch {
 			case !unknown:
+			case errors.Is(noJob, store.ErrNotFound): // deleted with its events
+				er.c.ack.closeForOverflow(now)
 			case noJob != nil:
-				er.c.srv.opts.Logger.Error().Err(noJob).Str("job_id", string(e.JobID())).Msg("origin of a forwarded event")
-				er.origin = origin{head: []byte(forwardPrefix)}
+				er.fail(now, noJob)
 			default:
 				er.origin = er.c.follows.addForwarded(&j, e.Type)
 			}
@@ -150,8 +151,8 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 		c.send(now, item.Answer.(arcp.Envelope))
 		return
 	}
-	if item.Forwarded {
-		item.Event = thoughtViewOf(&c.principal.identity).show(c.follows.origin.principal, item.Event)
+	if item.Forwarded && !c.follows.show(now, &item) {
+		return
 	}
 	c.dialect.appendEvent(item)
 	if item.Seq != 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -34,7 +35,7 @@ type follows struct {
 
 // origin says where a forwarded event comes from.
 type origin struct {
-	principal string // of the job; "": it is not known
+	principal string // of the job
 	head      []byte // forwardHead of the job
 }
 
@@ -66,6 +67,8 @@ func (fl *follows) subscribe(now time.Time, env *arcp.Envelope, p *arcp.JobSubsc
 		return func(now time.Time) {
 			_, follows := fl.jobs[j.ID]
 			switch {
+			case !fl.c.principal.mayObserve(j.Principal): // any more
+				fl.c.nack(now, env.ID, jobview.ErrNotFound(j.ID))
 			case follows || owned: // the session receives the events already
 				fl.c.send(now, fl.jobSubscribed(env.ID, &j, history{last: j.LastSeq}, fl.owns(&j)))
 			case refused != nil:
@@ -99,7 +102,7 @@ func (fl *follows) follow(request arcp.MessageID, j store.Job, from uint64) {
 	fl.c.unanswered.add()
 	fl.c.srv.opts.Log.Follow(*fl.operation(&j, from), func(r *store.Result) {
 		fl.c.events.cursor.AnswerBeforeEvents(fl.answer(request, j, r, own))
-	}, func(r *store.Result) { fl.historyEnded(&j, r) })
+	}, func(r *store.Result) { fl.historyEnded(&j, r, own) })
 }
 
 // history describes the history of a job that the session receives.
@@ -166,8 +169,9 @@ func (fl *follows) errTooMany() *arcp.Error {
 		fl.c.srv.opts.Limits.Follows).RetryAfter(1)
 }
 
-// historyEnded is called when the session has the history, or when the rest of it cannot be read.
-func (fl *follows) historyEnded(j *store.Job, r *store.Result) {
+// historyEnded is called when the session has the history, or when the rest of it cannot be read. own
+// reports whether the job is of the client's principal.
+func (fl *follows) historyEnded(j *store.Job, r *store.Result, own bool) {
 	fl.c.unanswered.done()
 	if errors.Is(r.Err, store.ErrNotFound) { // the job was deleted before the session has its history
 		fl.c.inbox.runOnLoop(func(now time.Time) {
@@ -178,6 +182,13 @@ func (fl *follows) historyEnded(j *store.Job, r *store.Result) {
 	}
 	if r.Err != nil && !fl.c.srv.opts.Broken() {
 		fl.c.srv.opts.Logger.Error().Err(r.Err).Str("job_id", string(j.ID)).Msg("history of a followed job")
+	}
+	if r.Err == nil && !own { // the follow begins behind the history, after an Unfollow that was written meanwhile
+		fl.c.inbox.runOnLoop(func(now time.Time) {
+			if !fl.c.principal.mayObserve(j.Principal) {
+				fl.end(now, j)
+			}
+		})
 	}
 }
 
@@ -290,7 +301,7 @@ func (fl *follows) unsubscribe(now time.Time, env *arcp.Envelope, p *arcp.JobUns
 	if _, ok := fl.jobs[id]; !ok && !fl.c.handshake.resumed {
 		return nil
 	}
-	delete(fl.jobs, id)
+	fl.drop(id)
 	viewer := fl.c.principal.actor()
 	fl.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		j, refusal := fl.c.srv.opts.Jobs.Get(ctx, &viewer, id)
@@ -301,13 +312,25 @@ func (fl *follows) unsubscribe(now time.Time, env *arcp.Envelope, p *arcp.JobUns
 		return func(time.Time) {
 			if refusal == nil && !owned { // the job exists and is of another session
 				delete(fl.jobs, id) // a concurrent addForwarded may have added it again
-				fl.addUnfollowed(&j)
-				f := fl.operation(&j, 0)
-				fl.c.append(store.NewWrite(&store.Unfollow{Session: f.Session, Job: f.Job, CorrelationID: f.CorrelationID, Forwarded: f.Forwarded}))
+				fl.unfollow(&j)
 			}
 		}
 	})
 	return nil
+}
+
+// unfollow stores that the session does not follow a job any more. Events that are committed before
+// that may still come.
+func (fl *follows) unfollow(j *store.Job) {
+	fl.addUnfollowed(j)
+	f := fl.operation(j, 0)
+	fl.c.append(store.NewWrite(&store.Unfollow{Session: f.Session, Job: f.Job, CorrelationID: f.CorrelationID, Forwarded: f.Forwarded}))
+}
+
+// drop removes a job from the jobs that the session follows.
+func (fl *follows) drop(id arcp.JobID) {
+	delete(fl.jobs, id)
+	fl.c.ack.followed = slices.DeleteFunc(fl.c.ack.followed, func(other arcp.JobID) bool { return other == id })
 }
 
 // add adds a job to follows.jobs.

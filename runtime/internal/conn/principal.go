@@ -61,7 +61,17 @@ func (p *principal) actor() approval.Actor {
 	return actor.Of(&p.identity, p.c.id, p.c.session.negotiated(arcp.FeatureHumanInput))
 }
 
-// updateActor sets the actor of the session, and offers pending questions and jobs to it.
+// mayObserve reports whether the client may observe a principal.
+func (p *principal) mayObserve(principal string) bool {
+	if principal == p.identity.Principal {
+		return true
+	}
+	viewer := p.actor()
+	return viewer.Observes(principal)
+}
+
+// updateActor sets the actor of the session, and offers pending questions and jobs to it. It ends
+// follows of jobs that the actor may not observe.
 func (p *principal) updateActor() {
 	if p.c.session.Session == nil { // the connection is still attaching
 		return
@@ -70,6 +80,7 @@ func (p *principal) updateActor() {
 	p.c.session.SetActor((*sessionConn)(p.c), actor)
 	p.c.srv.opts.Questions.SessionAttached(actor)
 	p.c.worker.offer(actor)
+	p.c.follows.endUnobserved()
 }
 
 // audit begins an audit record of an action of the client on another session or its jobs.

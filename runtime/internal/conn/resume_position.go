@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -57,10 +58,11 @@ func (aw *ackWindow) handleResume(now time.Time, env *arcp.Envelope, p *arcp.Res
 		aw.pause()
 		aw.locating = true
 		aw.c.unanswered.add()
+		viewer, followed := aw.c.principal.actor(), slices.Clone(aw.followed)
 		aw.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 			found := aw.locate(ctx, p)
 			if p.IncludeOpenStreams && found.err == nil {
-				found.streams, found.err = aw.openStreams(ctx)
+				found.streams, found.err = aw.openStreams(ctx, &viewer, followed)
 			}
 			aw.c.unanswered.done()
 			return func(now time.Time) { aw.completeResume(now, env.ID, found) }
@@ -78,14 +80,21 @@ type positionResult struct {
 	err     error
 }
 
-// openStreams returns the stream.open events of the streams that are open in the jobs that the session
-// follows.
-func (aw *ackWindow) openStreams(ctx context.Context) ([]*store.Event, error) {
+// openStreams returns the stream.open events of the streams that are open in the jobs of the session and
+// in the followed jobs that the viewer may observe.
+func (aw *ackWindow) openStreams(ctx context.Context, viewer *approval.Actor, followed []arcp.JobID) ([]*store.Event, error) {
 	if !aw.c.session.negotiated(arcp.FeatureStreaming) {
 		return nil, nil
 	}
+	hidden, err := unobserved(ctx, aw.c.srv.opts.Store, viewer, followed)
+	if err != nil {
+		return nil, err
+	}
+	followed = slices.DeleteFunc(followed, func(id arcp.JobID) bool {
+		return slices.ContainsFunc(hidden, func(j store.Job) bool { return j.ID == id })
+	})
 	e := aw.c.srv.opts.Engine
-	return e.Streams().Opened(ctx, union(e.SessionJobs().IDs(aw.c.id), aw.followed))
+	return e.Streams().Opened(ctx, union(e.SessionJobs().IDs(aw.c.id), followed))
 }
 
 // union returns the jobs of both lists, each once.

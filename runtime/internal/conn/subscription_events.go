@@ -21,10 +21,10 @@ func (s *subscriptions) pull(now time.Time, room int) {
 	s.due = time.Time{}
 	for i := 0; i < len(s.list) && s.c.ending.close == nil; {
 		sub := s.list[i]
-		if !s.mayObserve(sub.owner) {
+		if !s.c.principal.mayObserve(sub.owner) {
 			s.c.principal.audit("subscribe").Str("owner", sub.owner).Str("decision", "denied").
 				Str("reason", "may not be observed any more").Msg("audit")
-			s.sendClosed(now, sub, arcp.CodePermissionDenied, "the principal may not be observed any more")
+			s.sendClosed(now, sub, arcp.CodePermissionDenied, notObserved)
 			s.drop(i)
 			continue
 		}
@@ -251,15 +251,6 @@ func (su *subscription) setVisible(id arcp.JobID, shown bool) {
 		su.visible = make(map[arcp.JobID]bool)
 	}
 	su.visible[id] = shown
-}
-
-// mayObserve reports whether the client may observe a principal.
-func (s *subscriptions) mayObserve(principal string) bool {
-	if principal == s.c.principal.identity.Principal {
-		return true
-	}
-	viewer := s.c.principal.actor()
-	return viewer.Observes(principal)
 }
 
 // skip adds a skipped event to the gap.
