@@ -210,7 +210,7 @@ func (j *Job) Release() error {
 
 // receive handles a message of the job. The reader calls it with every message, in order.
 func (j *Job) receive(env *arcp.Envelope) {
-	if env.Type == arcp.Nack && !j.refusable() {
+	if env.Type == arcp.Nack && !j.isEndedBy(env) {
 		j.c.opts.Log("nack of an accepted job", "job", env.JobID)
 		return
 	}
@@ -254,11 +254,15 @@ func (j *Job) handedOverTo(env *arcp.Envelope) arcp.SessionID {
 	return p.Data.To
 }
 
-// refusable reports whether a nack can be the answer to the submit.
-func (j *Job) refusable() bool {
+// isEndedBy reports whether a nack can be the answer to the submit, or the end of a subscription, which
+// answers no message.
+func (j *Job) isEndedBy(nack *arcp.Envelope) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.request != "" && !j.isDecided
+	if j.request == "" {
+		return nack.CorrelationID == ""
+	}
+	return !j.isDecided
 }
 
 // accept reports whether job.accepted is new. A repeated command is answered again.
@@ -302,6 +306,8 @@ func (j *Job) outcome(env *arcp.Envelope) (Result, error) {
 	result := Result{Envelope: *env}
 	remote := RemoteErrorOf(env)
 	switch {
+	case env.Type == arcp.Nack: // the end of a subscription is not the end of the job
+		return Result{}, remote
 	case remote != nil && !j.wasAccepted() && env.Type != arcp.ToolError && env.Type != arcp.JobCancelled:
 		return Result{}, remote
 	case remote != nil && env.Type == arcp.JobCancelled:

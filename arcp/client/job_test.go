@@ -339,6 +339,25 @@ func TestSubscribeJobReplaysHistory(t *testing.T) {
 	})
 }
 
+func TestSubscriptionEndsWithThePermission(t *testing.T) {
+	scripted(t, bearer, `
+		C sub: job.subscribe {"job_id":"job_1"}
+		S: job.subscribed corr=sub job=job_1 {"job_id":"job_1","current_status":"running","agent":"a@1","subscribed_from":5}
+		S: job.progress job=job_1 seq=1 {"current":1}
+		S: nack job=job_1 {"code":"PERMISSION_DENIED","message":"the principal may not be observed any more"}
+	`, func(t *testing.T, c *client.Client, _ *fake) {
+		j, err := c.SubscribeJob(t.Context(), client.SubscribeJobParams{JobID: "job_1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = j.Wait(t.Context())
+		refused, ok := errors.AsType[*client.RemoteError](err)
+		if !ok || refused.Code != arcp.CodePermissionDenied {
+			t.Errorf("the outcome is %v, want PERMISSION_DENIED", err)
+		}
+	})
+}
+
 func TestSubscribeRefusedOrLate(t *testing.T) {
 	scripted(t, bearer, `
 		C one: job.subscribe
