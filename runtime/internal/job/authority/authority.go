@@ -23,8 +23,16 @@ type State struct {
 
 // SubmitLease returns the lease of a submit's job: the lease_request, if the limit of the principal
 // covers it, or the limit if there is no lease_request. An empty lease_request is a request.
-// lease_constraints and cost_budget apply to both.
+// lease_constraints and cost_budget apply to both. The error is LEASE_EXPIRED if the limit has ended.
 func SubmitLease(now time.Time, o *arcp.SubmitOptions, limit *lease.Lease) (*lease.Lease, *arcp.Error) {
+	if limit.Expired(now) {
+		return nil, arcp.Errorf(arcp.CodeLeaseExpired, "the lease that bounds the job ended at %s", limit.ExpiresAt().UTC().Format(time.RFC3339))
+	}
+	return BuiltinLease(now, o, limit)
+}
+
+// BuiltinLease is SubmitLease for a built-in tool, which may be called after the end of the limit.
+func BuiltinLease(now time.Time, o *arcp.SubmitOptions, limit *lease.Lease) (*lease.Lease, *arcp.Error) {
 	unrequested := len(o.LeaseRequest) == 0 || o.LeaseRequest.Kind() == 'n'
 	if unrequested && len(o.CostBudget) == 0 && o.LeaseConstraints == nil { // as nearly always
 		return limit, nil

@@ -79,6 +79,23 @@ func TestSubmitLease(t *testing.T) {
 	}
 }
 
+// A submit is refused after the end of the limit, its grace included, whatever it requests.
+func TestSubmitAfterTheLimit(t *testing.T) {
+	limit := leaseOf(t, `{"fs.read":["/a/**"]}`)
+	end := limit.ExpiresAt().Add(lease.Grace)
+	for name, o := range map[string]arcp.SubmitOptions{"no request": {}, "an empty request": {LeaseRequest: arcp.Raw("{}")}} {
+		if _, err := SubmitLease(end.Add(-1), &o, limit); err != nil {
+			t.Errorf("%s: within the grace: %v", name, err)
+		}
+		if _, err := SubmitLease(end, &o, limit); codeOf(err) != arcp.CodeLeaseExpired {
+			t.Errorf("%s: after the end: %v, want LEASE_EXPIRED", name, err)
+		}
+		if _, err := BuiltinLease(end, &o, limit); err != nil {
+			t.Errorf("%s: of a built-in tool after the end: %v", name, err)
+		}
+	}
+}
+
 // An operation that is refused because the job's lease has ended marks the state as lapsed; other
 // refusals do not.
 func TestOnlyTheEndOfTheLeaseMarksLapsed(t *testing.T) {
