@@ -113,7 +113,7 @@ func (t toolRunner) run() {
 }
 
 // authorize calls the hooks and, if the tool needs an approval, asks another session. It returns the
-// arguments of the call, which a hook may have replaced.
+// arguments of the call, which a hook may have replaced. After the end of the job's lease it refuses the call.
 func (t toolRunner) authorize() (arcp.Raw, error) {
 	s := t.s
 	args := s.row.Arguments
@@ -136,7 +136,10 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 	if err := t.approve(args); err != nil {
 		return nil, err
 	}
-	return args, t.withdrawApprovals()
+	if err := t.withdrawApprovals(); err != nil {
+		return nil, err
+	}
+	return args, t.CheckLease()
 }
 
 // hookDenied audits that a hook has refused the call. It fails the parent job if the hook says so.

@@ -125,6 +125,14 @@ func (tg toolGoroutine) check(namespace string, operation func(*lease.Authority,
 	return err
 }
 
+// CheckLease refuses to call the tool after the end of the job's lease, and ends the job then.
+func (tg toolGoroutine) CheckLease() error {
+	if tg.s.authority.Lease.ExpiresAt().IsZero() { // as nearly always
+		return nil
+	}
+	return tg.check(arcp.NamespaceToolCall, (*lease.Authority).CheckExpiry)
+}
+
 // recordDenial counts and audits a refusal. If the job's lease has ended it ends the job.
 func (s *supervisor) recordDenial(namespace string, err *arcp.Error) {
 	if err == errEnded {

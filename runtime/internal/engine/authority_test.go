@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -146,8 +149,124 @@ func TestLeaseOverRestart(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.restart(1)
 		f.want("too late", "job.started", "job.failed msg_1 LEASE_EXPIRED")
-		if want := ",PERMISSION_DENIED,,PERMISSION_DENIED,LEASE_EXPIRED,"; !strings.HasPrefix(strings.Join(got, ",")+",", want) {
-			t.Errorf("the attempts were told %q", got)
+		if want := ",PERMISSION_DENIED,,PERMISSION_DENIED"; strings.Join(got, ",") != want {
+			t.Errorf("the attempts were told %q, want two attempts and no call after the end of the lease", got)
+		}
+	})
+}
+
+// After the end of its lease a job does not call its tool, whatever it has waited for. A job without an end is
+// not affected.
+func TestLeaseEndsBeforeTheCall(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*tool.Capability)
+		wait   func(f *fixture, fq *fakeQuestions)
+		calls  int // before the end of the lease
+	}{
+		{"approval", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, func(f *fixture, fq *fakeQuestions) {
+			q := fq.only(f.T)
+			time.Sleep(time.Minute)
+			if _, err := f.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+				f.Fatal(err)
+			}
+		}, 0},
+		{"retry", retryable, func(*fixture, *fakeQuestions) { time.Sleep(time.Minute) }, 1},
+		{"queue", oneAtATime, func(*fixture, *fakeQuestions) { time.Sleep(time.Minute) }, 0},
+	} {
+		for _, limited := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s limited=%v", c.name, limited), func(t *testing.T) {
+				withQuestions(t, func(f *fixture, fq *fakeQuestions) {
+					calls := 0
+					f.tool("work", c.change, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+						if string(args) == `"first"` { // it has the slot
+							time.Sleep(30 * time.Second)
+							return args, nil
+						}
+						if calls++; c.name == "retry" && calls == 1 {
+							return nil, arcp.Errorf(arcp.CodeUnavailable, "not now").RetryAfter(30)
+						}
+						return args, nil
+					})
+					if c.name == "queue" {
+						f.submit("work", `"first"`)
+						f.want("it has the slot", "job.accepted", "job.started")
+					}
+					var d time.Duration
+					if limited {
+						d = 10 * time.Second
+					}
+					id := f.submitLeased("work", `{"fs.read":["/a"]}`, d)
+					want, wantCalls := "job.completed", c.calls+1
+					if limited {
+						want, wantCalls = "job.failed "+string(id)+" LEASE_EXPIRED", c.calls
+					}
+					c.wait(f, fq)
+					all := lines(f.frames("sess_1"))
+					if len(all) == 0 || !strings.HasPrefix(all[len(all)-1], want) || calls != wantCalls {
+						t.Errorf("sent %q after %d calls, want the end %s after %d calls", all, calls, want, wantCalls)
+					}
+					if n := f.gauge("arcp_lease_expirations_total"); (n == 1) != limited {
+						t.Errorf("%v expirations are counted", n)
+					}
+					f.expectNoState("ended")
+				})
+			})
+		}
+	}
+}
+
+// A principal whose lease has ended submits no jobs. It may call built-in tools, but no tool in their place.
+func TestSubmitAfterTheLeaseOfThePrincipal(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		calls := f.schedules(0)
+		f.tool("builtin", builtin(tool.SideEffectWrite), echo)
+		limit, refused := lease.Parse(time.Now(), lease.Request{Lease: arcp.Raw(`{"tool.call":["*"]}`),
+			Constraints: &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(time.Minute)}})
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		submit := func(name, args string) {
+			q := f.request("sess_1", name, args)
+			q.Lease = limit
+			f.send(q)
+		}
+		submit("t", `{"n":1}`)
+		f.want("before the end", "job.accepted", "job.started", "job.completed")
+		time.Sleep(2 * time.Minute)
+		submit("t", `{"n":1}`)
+		f.want("after the end", "job.failed msg_2 LEASE_EXPIRED")
+		submit(ScheduleTool, `{"job":{"type":"tool.invoke","payload":{"tool":"t","arguments":{}}},"when":{"after":10}}`)
+		f.want("a schedule acts later", "job.failed msg_3 LEASE_EXPIRED")
+		submit("builtin", `{}`)
+		f.want("a built-in tool", "job.accepted", "job.completed msg_4")
+		if err := f.e.RunCleanupTool(f.Context(), LeaseHolder{Principal: "alice", Trust: "trusted", Lease: limit.Encode()}, "t", arcp.Raw("{}")); code(err) != "LEASE_EXPIRED" {
+			t.Errorf("a clean-up after the end: %v, want LEASE_EXPIRED", err)
+		}
+		if n := calls.Load(); n != 1 {
+			t.Errorf("the tool was called %d times, want once", n)
+		}
+		if n := f.gauge("arcp_capability_denials_total"); n != 3 {
+			t.Errorf("%v denials are counted, want 3", n)
+		}
+	})
+}
+
+// A schedule submits no job after the end of its lease.
+func TestScheduleAfterItsLease(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		calls := f.schedules(0)
+		for _, when := range []string{`{"after":3600}`, `{"every":"FREQ=HOURLY;COUNT=3"}`} {
+			q := f.request("sess_1", ScheduleTool, `{"job":{"type":"tool.invoke","payload":{"tool":"t","arguments":{}}},"when":`+when+`}`)
+			q.env.Type = arcp.JobSchedule
+			q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(time.Minute).UTC()}
+			f.send(q)
+		}
+		f.frames("sess_1")
+		time.Sleep(4 * time.Hour)
+		f.want("after the end", "job.failed msg_1 LEASE_EXPIRED", "job.completed msg_2")
+		if n, failed := calls.Load(), f.fired("failed"); n > 1 || failed != 4-float64(n) {
+			t.Errorf("%d calls and %v failed occurrences, want only an occurrence at once to call", n, failed)
 		}
 	})
 }

@@ -131,12 +131,8 @@ func (s *Submit) newRun(e *Engine) (*run, *arcp.Error) {
 	if err != nil {
 		return nil, err
 	}
-	granted, err := authority.SubmitLease(time.Now(), &s.Payload.SubmitOptions, s.Lease)
+	granted, err := s.grantLease(e, t)
 	if err != nil {
-		if err.Code == arcp.CodePermissionDenied {
-			e.cfg.Metrics.CountDenial(metrics.LeaseRequest, "not_covered")
-			e.cfg.audit().denied("submit", s.Principal, s.Session, t.Ref(), "lease")
-		}
 		return nil, err
 	}
 	if err := t.Validate(s.Payload.Arguments); err != nil {
@@ -162,6 +158,31 @@ func (s *Submit) newRun(e *Engine) (*run, *arcp.Error) {
 		err = s.prepareSchedule(r)
 	}
 	return r, err
+}
+
+// grantLease returns the lease of the job. It counts and audits a refusal. A principal whose lease has ended may
+// still call built-in tools, for example to cancel a job.
+func (s *Submit) grantLease(e *Engine, t *tool.Tool) (*lease.Lease, *arcp.Error) {
+	decide := authority.SubmitLease
+	if t.Source == tool.SourceBuiltin {
+		decide = authority.BuiltinLease
+	}
+	granted, err := decide(time.Now(), &s.Payload.SubmitOptions, s.Lease)
+	if err == nil {
+		return granted, nil
+	}
+	reason := ""
+	switch err.Code {
+	case arcp.CodePermissionDenied:
+		reason = "not_covered"
+	case arcp.CodeLeaseExpired:
+		reason = "expired"
+	}
+	if reason != "" {
+		e.cfg.Metrics.CountDenial(metrics.LeaseRequest, reason)
+		e.cfg.audit().denied("submit", s.Principal, s.Session, t.Ref(), "lease")
+	}
+	return nil, err
 }
 
 // row returns the row of the job.
