@@ -123,6 +123,9 @@ type WorkerWait struct {
 type Attempt interface {
 	Host
 	Info() AttemptInfo
+	// CheckLease returns LEASE_EXPIRED, and ends the job, if the job's lease has ended. The tool calls it
+	// right before it forwards the work.
+	CheckLease() error
 	// Ended returns a channel that is closed when the job refuses further events of the
 	// attempt.
 	Ended() <-chan struct{}

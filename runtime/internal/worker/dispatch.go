@@ -129,6 +129,9 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 			return nil, context.Cause(ctx)
 		default:
 		}
+		if err := attempt.CheckLease(); err != nil { // it may have ended while the attempt waited
+			return nil, err
+		}
 		sent, others, changed := p.tryDispatch(d, info.Principal, tried)
 		switch {
 		case sent:

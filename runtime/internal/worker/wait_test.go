@@ -18,6 +18,7 @@ type fakeAttempt struct {
 	attemptHost
 	principal string // "": alice
 	waits     chan *tool.WorkerWait
+	lease     func() error // nil: the lease has not ended
 }
 
 func (fakeAttempt) ID() arcp.JobID  { return "job_1" }
@@ -29,6 +30,13 @@ func (a fakeAttempt) Info() tool.AttemptInfo {
 func (fakeAttempt) Ended() <-chan struct{}       { return nil }
 func (fakeAttempt) Heartbeat()                   {}
 func (a fakeAttempt) SetWait(w *tool.WorkerWait) { a.waits <- w }
+
+func (a fakeAttempt) CheckLease() error {
+	if a.lease == nil {
+		return nil
+	}
+	return a.lease()
+}
 
 // An attempt waits until a connected worker executes it, and while that worker has no connection.
 func TestAttemptWaits(t *testing.T) {
@@ -86,6 +94,34 @@ func TestAttemptWaits(t *testing.T) {
 		}
 		if len(host.waits) > 0 { // the limit of a lost attempt does not run again
 			t.Errorf("the wait changes %d times when the attempt is lost", len(host.waits))
+		}
+	})
+}
+
+// An attempt whose lease has ended while it waited is not dispatched.
+func TestLeaseEndsBeforeTheDispatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newPool(t)
+		if err := p.Register(agentOf("a", "one@1.0.0"), worker("sess_1", nil)); err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now().Add(time.Minute)
+		host := fakeAttempt{waits: make(chan *tool.WorkerWait, 10), lease: func() error {
+			if time.Now().Before(end) {
+				return nil
+			}
+			return arcp.Errorf(arcp.CodeLeaseExpired, "too late")
+		}}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := p.execute(t.Context(), "one@1.0.0", tool.NewJob(host), arcp.Raw("{}"))
+			ended <- err
+		}()
+		synctest.Wait()
+		time.Sleep(2 * time.Minute)
+		p.Attach(worker("sess_1", nil), nullConn{})
+		if err, _ := arcp.AsError(<-ended); err == nil || err.Code != arcp.CodeLeaseExpired {
+			t.Errorf("the attempt ends with %v, want LEASE_EXPIRED", err)
 		}
 	})
 }
