@@ -207,9 +207,15 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 func policyOf(v engine.Viewer, t *tool.Tool) toolPolicy {
 	p := toolPolicy{Name: t.Name, Version: t.Version, Approval: policyText(t), Submit: t.AllowsTrust(v.Trust())}
 	call, delegate := v.JobLease().Covers(arcp.NamespaceToolCall, t.Name), v.JobLease().Covers(arcp.NamespaceAgentDelegate, t.Name)
+	ended := t.Source != tool.SourceBuiltin && v.JobLease().Expired(time.Now())
 	callable := p.Submit && t.Source != tool.SourceBuiltin
 	p.Call, p.Delegate = callable && call == nil, callable && delegate == nil
+	if ended {
+		p.Submit, p.Call, p.Delegate = false, false, false
+	}
 	switch {
+	case ended:
+		p.Reason = "the principal's lease ended at " + v.JobLease().ExpiresAt().UTC().Format(time.RFC3339)
 	case !p.Submit:
 		p.Reason = "it needs the trust level " + string(t.MinTrust)
 	case !callable:
