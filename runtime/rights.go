@@ -7,7 +7,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 )
 
-// rights returns what the principal of a schedule may do now. It refuses a principal that is not
+// rights returns what a principal may do now that had a stored identity. It refuses a principal that is not
 // configured any more.
 func (r *Runtime) rights(stored arcp.Raw) (engine.Rights, *arcp.Error) {
 	identity, err := actor.Principal(r.cfg.Auth, stored)
@@ -15,7 +15,7 @@ func (r *Runtime) rights(stored arcp.Raw) (engine.Rights, *arcp.Error) {
 		err = arcp.Errorf(arcp.CodePermissionDenied, "its role may not submit jobs")
 	}
 	if err != nil {
-		return engine.Rights{}, arcp.Errorf(arcp.CodePermissionDenied, "the principal of the schedule may not submit jobs any more: %v", err)
+		return engine.Rights{}, arcp.Errorf(arcp.CodePermissionDenied, "the principal may not submit jobs any more: %v", err)
 	}
 	rights := engine.Rights{Trust: identity.Trust, MaxJobs: identity.Limits.Jobs}
 	for _, role := range identity.Roles {

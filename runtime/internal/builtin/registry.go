@@ -170,7 +170,11 @@ func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceLis
 }
 
 func (t *registryTools) lease(ctx context.Context, job engine.LeaseRequester, in leaseIn) (arcp.ResourceLeaseView, error) {
-	l, err := t.resources.Acquire(ctx, job.LeaseHolder(), resources.LeaseRequest{
+	holder, err := job.LeaseHolder()
+	if err != nil {
+		return arcp.ResourceLeaseView{}, err
+	}
+	l, err := t.resources.Acquire(ctx, holder, resources.LeaseRequest{
 		Identity:    resources.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds:     in.Seconds,
 		DisplayName: in.DisplayName,

@@ -3,7 +3,6 @@ package conn
 import (
 	"cmp"
 	"context"
-	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -64,9 +63,6 @@ func submit(c *conn, now time.Time, env *arcp.Envelope) error {
 	case refused != nil:
 		c.srv.opts.Engine.Refuse(s, arcp.Nack, refused)
 	default:
-		if strings.HasPrefix(p.Tool, engine.ScheduleTool) {
-			s.Identity = encodeIdentity(&c.principal.identity)
-		}
 		if env.Type == arcp.AgentDelegate {
 			c.principal.audit("delegate").Str("target", p.Tool).Str("message_id", string(env.ID)).Str("decision", "asked").Msg("audit")
 		}
@@ -135,6 +131,7 @@ func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 		Lease:            c.principal.leaseLimit(&c.srv.opts.Logger),
 		Trust:            c.principal.trust(),
 		Roles:            c.principal.roleNames(),
+		Identity:         c.session.row.Identity,
 		Recheck:          c.handshake.resumed,
 		Metrics:          c.dialect.name() == arcp.DialectRFC && c.session.negotiated(arcp.FeatureMetrics),
 		OnDecided:        c.unanswered.onDone,

@@ -263,7 +263,7 @@ func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *le
 		return nil, nil, err
 	}
 	r := newRun(cc.parent.e, t)
-	r.catalog, r.roles = cc.parent.catalog, cc.parent.roles
+	r.catalog, r.roles, r.identity = cc.parent.catalog, cc.parent.roles, cc.parent.identity
 	r.barred = barredOfChildren(cc.parent.run)
 	r.created = time.Now().Truncate(time.Microsecond)
 	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, cc.parent.strictCancel, cc.parent.trust, cc.parent.maxJobs

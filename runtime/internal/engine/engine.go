@@ -50,8 +50,8 @@ type Config struct {
 	// sees now; nil: all of Tools. It must not block.
 	Catalog func(session arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot
 
-	// Rights returns what the principal of a schedule may do now, by the Submit.Identity of the
-	// schedule; nil: what it could do then. An error refuses the job of an occurrence. It must not
+	// Rights returns what a principal may do now, by a Submit.Identity; nil: what it could do then. An error
+	// refuses the job of an occurrence, a clean-up tool, and the call of a tool after an approval. It must not
 	// block.
 	Rights func(identity arcp.Raw) (Rights, *arcp.Error)
 

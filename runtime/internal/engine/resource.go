@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -25,22 +27,43 @@ type LeaseHolder struct {
 	Trust     arcp.TrustLevel
 	MaxJobs   int      // of the principal; 0: the engine's default
 	Lease     arcp.Raw // encoded for lease.Decode; empty: the job has no lease
+	Identity  arcp.Raw // for Config.Rights; empty: not known
 }
 
 // LeaseRequester is the job of a built-in tool that takes resource leases.
 type LeaseRequester interface {
-	LeaseHolder() LeaseHolder
+	LeaseHolder() (LeaseHolder, error)
 }
 
-func (j builtinJob) LeaseHolder() LeaseHolder { return j.holder() }
+func (j builtinJob) LeaseHolder() (LeaseHolder, error) { return j.holder() }
 
-func (tg toolGoroutine) holder() LeaseHolder {
+func (tg toolGoroutine) holder() (LeaseHolder, error) {
 	s := tg.s
 	t := LeaseHolder{Principal: s.row.Principal, Session: s.row.Session, Job: s.row.ID, Trust: s.trust, MaxJobs: s.maxJobs}
 	if s.authority.Lease != nil {
 		t.Lease = s.authority.Lease.Encode()
 	}
-	return t
+	var err error
+	t.Identity, err = tg.identity()
+	return t, err
+}
+
+// identity returns the identity of the job's principal for Config.Rights: of the submit or, for a job of an
+// earlier process, of the session that owns the job. It is empty if there is none.
+func (tg toolGoroutine) identity() (arcp.Raw, error) {
+	s := tg.s
+	if len(s.identity) > 0 || s.e.cfg.Rights == nil {
+		return s.identity, nil
+	}
+	row, err := s.e.cfg.Store.Session(context.Background(), s.owner())
+	switch {
+	case errors.Is(err, store.ErrNotFound): // it has ended, or the job has none
+		return nil, nil
+	case err != nil:
+		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("session of a job cannot be read")
+		return nil, arcp.Errorf(arcp.CodeUnavailable, "the rights of the principal cannot be read")
+	}
+	return row.Identity, nil
 }
 
 var errNoResources = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime has no leases on resources")
@@ -60,14 +83,22 @@ func (j toolJob) Lease(ctx context.Context, req tool.ResourceRequest) (tool.Reso
 	if err := j.checkLeasing(); err != nil {
 		return nil, err
 	}
-	return j.s.e.cfg.Resources.Lease(ctx, j.holder(), req)
+	holder, err := j.holder()
+	if err != nil {
+		return nil, err
+	}
+	return j.s.e.cfg.Resources.Lease(ctx, holder, req)
 }
 
 func (j toolJob) LeaseDirectory(ctx context.Context, req tool.DirectoryRequest) (string, tool.ResourceLease, error) {
 	if err := j.checkLeasing(); err != nil {
 		return "", nil, err
 	}
-	return j.s.e.cfg.Resources.LeaseDirectory(ctx, j.holder(), req)
+	holder, err := j.holder()
+	if err != nil {
+		return "", nil, err
+	}
+	return j.s.e.cfg.Resources.LeaseDirectory(ctx, holder, req)
 }
 
 // EachLive calls fn with the principal, the id and the arguments of every job that has not ended, until
@@ -84,10 +115,11 @@ func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw
 }
 
 // RunCleanupTool runs a tool as a job of a lease holder's principal, without a session, and waits for its end.
-// The job has the holder's lease. The holder's session must not answer its gates. RunCleanupTool refuses a
-// built-in tool and a tool that the holder must not call. When ctx ends the job is cancelled.
+// The job has the holder's lease and trust, as far as Config.Rights gives them to the principal now. The holder's
+// session must not answer its gates. RunCleanupTool refuses a built-in tool and a tool that the principal must not
+// call. When ctx ends the job is cancelled.
 func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name string, args arcp.Raw) error {
-	limit, err := holder.lease()
+	rights, err := e.cleanupRights(&holder)
 	if err != nil {
 		return err
 	}
@@ -100,7 +132,8 @@ func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name st
 	}
 	s := Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal},
 		Payload:   &arcp.ToolInvokePayload{Tool: name, Arguments: args},
-		Principal: holder.Principal, MaxJobs: holder.MaxJobs, Lease: limit, Trust: holder.Trust, Answers: refusalFunc(refuse)}
+		Principal: holder.Principal, Identity: holder.Identity, MaxJobs: rights.MaxJobs, Lease: rights.Lease, Trust: rights.Trust,
+		Answers: refusalFunc(refuse)}
 	if holder.Session != "" {
 		s.Barred = []arcp.SessionID{holder.Session} // else it could approve its own clean-up
 	}
@@ -117,6 +150,31 @@ func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name st
 	}
 	s.claim(r)
 	return awaitCleanup(ctx, r, refusals)
+}
+
+// cleanupRights returns the rights of a clean-up tool: those of the holder's job, and at most those that the
+// principal has now without elevations.
+func (e *Engine) cleanupRights(holder *LeaseHolder) (Rights, error) {
+	limit, err := holder.lease()
+	if err != nil {
+		return Rights{}, err
+	}
+	stored := Rights{Trust: holder.Trust, MaxJobs: holder.MaxJobs, Lease: limit}
+	if e.cfg.Rights == nil || len(holder.Identity) == 0 {
+		return stored, nil
+	}
+	now, refusal := e.cfg.Rights(holder.Identity)
+	if refusal == nil && now.Lease != nil {
+		refusal = limit.CheckWithin(now.Lease)
+	}
+	if refusal != nil {
+		return Rights{}, refusal
+	}
+	if now.Trust.Rank() > stored.Trust.Rank() {
+		now.Trust = stored.Trust
+	}
+	now.Lease = cmp.Or(limit, now.Lease)
+	return now, nil
 }
 
 func (lh *LeaseHolder) lease() (*lease.Lease, error) {

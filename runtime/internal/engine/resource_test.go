@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,6 +141,120 @@ func TestPerform(t *testing.T) {
 		f.st.breakWith(errCrash)
 		if e, ok := errors.AsType[*arcp.Error](perform(as, "ok")); !ok || e.Code != arcp.CodeUnavailable {
 			t.Errorf("without a store: %v", e)
+		}
+	})
+}
+
+// fakeRights are the present rights of every principal.
+type fakeRights struct {
+	mu      sync.Mutex
+	rights  Rights
+	refusal *arcp.Error
+	asked   []string // identities
+}
+
+func (fr *fakeRights) set(r Rights, err *arcp.Error) {
+	fr.mu.Lock()
+	defer fr.mu.Unlock()
+	fr.rights, fr.refusal = r, err
+}
+
+func (fr *fakeRights) get(identity arcp.Raw) (Rights, *arcp.Error) {
+	fr.mu.Lock()
+	defer fr.mu.Unlock()
+	fr.asked = append(fr.asked, string(identity))
+	return fr.rights, fr.refusal
+}
+
+// A clean-up tool has at most the rights that the principal has when it runs. An elevation does not outlast its
+// session.
+func TestCleanupRights(t *testing.T) {
+	var now fakeRights
+	runEngine(t, func(c *Config) { c.Rights = now.get }, func(f *fixture) {
+		var may error
+		f.tool("ok", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			may = j.Authority().Allow("fs.read", "/data/x")
+			return nil, nil
+		})
+		f.tool("high", func(c *tool.Capability) { c.MinTrust = arcp.Privileged }, echo)
+		f.tool("low", func(c *tool.Capability) { c.MinTrust = arcp.Trusted }, echo)
+		elevated := LeaseHolder{Principal: "alice", Trust: arcp.Privileged, Lease: arcp.Raw(`{"fs.read":["/data/**"]}`), Identity: arcp.Raw(`"alice"`)}
+		trusted := elevated
+		trusted.Trust = arcp.Trusted
+		old := elevated
+		old.Identity = nil
+		data, other := leaseFrom(t, `{"fs.read":["/data/**"]}`), leaseFrom(t, `{"fs.read":["/other"]}`)
+		removed := arcp.Errorf(arcp.CodePermissionDenied, "who?")
+		for _, c := range []struct {
+			name    string
+			holder  LeaseHolder
+			rights  Rights
+			refusal *arcp.Error
+			tool    string
+			code    string
+		}{
+			{"as then", trusted, Rights{Trust: arcp.Trusted}, nil, "low", ""},
+			{"the elevation has ended", elevated, Rights{Trust: arcp.Trusted}, nil, "high", "PERMISSION_DENIED"},
+			{"more trust than then", trusted, Rights{Trust: arcp.Privileged}, nil, "high", "PERMISSION_DENIED"},
+			{"less trust than then", trusted, Rights{Trust: arcp.Constrained}, nil, "low", "PERMISSION_DENIED"},
+			{"a covering lease", trusted, Rights{Trust: arcp.Trusted, Lease: data}, nil, "ok", ""},
+			{"another lease", trusted, Rights{Trust: arcp.Trusted, Lease: other}, nil, "ok", "PERMISSION_DENIED"},
+			{"the principal is removed", trusted, Rights{}, removed, "ok", "PERMISSION_DENIED"},
+			{"stored by an earlier version", old, Rights{}, removed, "high", ""},
+		} {
+			now.set(c.rights, c.refusal)
+			may = errors.New("the tool was not called")
+			if err := f.e.RunCleanupTool(f.Context(), c.holder, c.tool, arcp.Raw("{}")); code(err) != c.code {
+				t.Errorf("%s: %v, want %q", c.name, err, c.code)
+			}
+			if c.tool == "ok" && (may == nil) != (c.code == "") {
+				t.Errorf("%s: Allow = %v", c.name, may)
+			}
+		}
+	})
+}
+
+// The identity of a resource lease is that of the submit, for children as well. A job of an earlier process has
+// that of its session.
+func TestIdentityOfAHolder(t *testing.T) {
+	l, now := &fakeLeases{}, &fakeRights{}
+	runEngine(t, func(c *Config) { c.Resources, c.Rights = l, now.get }, func(f *fixture) {
+		take := func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			_, err := j.Resources().Lease(ctx, tool.ResourceRequest{})
+			return arcp.Raw("{}"), err
+		}
+		f.tool("take", nil, take)
+		f.tool("parent", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			return j.Call(ctx, tool.Call{Tool: "take", Arguments: arcp.Raw("{}")})
+		})
+		f.tool("later", rerun, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			select {
+			case <-time.After(time.Minute):
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			return take(ctx, j, args)
+		})
+		for _, name := range []string{"take", "parent", "later"} {
+			q := f.request("sess_1", name, "{}")
+			q.payload.LeaseRequest, q.Identity = arcp.Raw(`{"tool.call":["take"]}`), arcp.Raw(`"submit"`)
+			f.send(q)
+		}
+		f.frames("sess_1")
+		row, err := f.st.Session(f.Context(), "sess_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.Identity = arcp.Raw(`"session"`)
+		f.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), nil)
+		f.restart(1)
+		time.Sleep(2 * time.Minute)
+		var got []string
+		for _, h := range l.holders {
+			got = append(got, string(h.Identity))
+		}
+		if want := []string{`"submit"`, `"submit"`, `"session"`}; !slices.Equal(got, want) {
+			t.Errorf("the holders have the identities %q, want %q", got, want)
 		}
 	})
 }

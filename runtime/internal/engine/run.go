@@ -46,6 +46,8 @@ type definition struct {
 	trust   arcp.TrustLevel   // of the principal at the submit of the root job
 	maxJobs int               // of the principal at the submit of the root job; 0: the engine's default
 
+	identity arcp.Raw // Submit.Identity of the root job; empty: it was submitted without one, or in an earlier process
+
 	maxRuntime                               time.Duration
 	retry                                    tool.Retry
 	restoredFrom                             *arcp.RestoredFrom // the first attempt continues from this checkpoint; nil: from the start

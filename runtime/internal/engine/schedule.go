@@ -207,6 +207,7 @@ func (r *run) firing(at time.Time, rights *Rights) *Submit {
 		Lease:     cmp.Or(r.authority.Lease, rights.Lease),
 		Trust:     rights.Trust,
 		Roles:     rights.Roles,
+		Identity:  p.record.Identity,
 		Barred:    barredOfChildren(r),
 		Metrics:   optionsOf(&r.row).Metrics,
 		schedule:  r,

@@ -25,7 +25,7 @@ type Submit struct {
 	Roles     []string        // of the principal; nil: not known
 	Recheck   bool            // the session may have sent the same submit on an earlier connection
 	Metrics   bool            // the session is sent the metrics of the runtime
-	Identity  arcp.Raw        // of a schedule: of the credentials of the session; see Config.Rights
+	Identity  arcp.Raw        // of the credentials of the session, for Config.Rights; empty: not known
 	OnDecided func()          // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
 	// AcceptedIsAnswer says that job.accepted is an answer outside the log of the session.
@@ -139,7 +139,7 @@ func (s *Submit) newRun(e *Engine) (*run, *arcp.Error) {
 		return nil, err
 	}
 	r := newRun(e, t)
-	r.catalog, r.roles, r.barred = snapshot, s.Roles, s.Barred
+	r.catalog, r.roles, r.barred, r.identity = snapshot, s.Roles, s.Barred, s.Identity
 	r.authority.SetLease(granted)
 	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
 	r.maxRuntime, r.retry = maxRuntime, retry

@@ -152,6 +152,8 @@ type authority struct {
 	Trust   arcp.TrustLevel `json:"trust,omitzero"`
 	MaxJobs int             `json:"max_jobs,omitzero"`
 	Lease   arcp.Raw        `json:"lease,omitzero"`
+
+	Identity arcp.Raw `json:"identity,omitzero"` // earlier versions stored none
 }
 
 // callCleanupTool calls the clean-up tool of a lease with the authority of the lease holder.
@@ -177,6 +179,7 @@ func (s *Service) callCleanupTool(ctx context.Context, l resources.Lease, attemp
 		Trust:     a.Trust,
 		MaxJobs:   a.MaxJobs,
 		Lease:     a.Lease,
+		Identity:  a.Identity,
 	}, l.CleanupTool, args)
 }
 
@@ -187,7 +190,7 @@ func holder(t engine.LeaseHolder, cleanupTool string) (resources.Holder, error) 
 	if cleanupTool == "" {
 		return h, nil
 	}
-	raw, err := arcp.Marshal(authority{t.Trust, t.MaxJobs, t.Lease})
+	raw, err := arcp.Marshal(authority{Trust: t.Trust, MaxJobs: t.MaxJobs, Lease: t.Lease, Identity: t.Identity})
 	h.Authority = raw
 	return h, err
 }
