@@ -191,9 +191,29 @@ func (t toolRunner) approve(args arcp.Raw) error {
 		row.EscalateAt = time.Now().Add(d).UTC()
 	}
 	span := s.attemptSpan.Start(tracing.Approval)
-	err = t.gate(s.ctx, row, 0)
+	if err = t.gate(s.ctx, row, 0); err == nil {
+		err = t.checkPrincipal()
+	}
 	span.End(codeOf(err))
 	return err
+}
+
+// checkPrincipal refuses the call of a job that has waited for an approval, if its principal may not submit jobs
+// any more.
+func (t toolRunner) checkPrincipal() error {
+	s := t.s
+	if s.e.cfg.Rights == nil {
+		return nil
+	}
+	identity, err := t.identity()
+	if err != nil || len(identity) == 0 {
+		return err
+	}
+	if _, refusal := s.e.cfg.Rights(identity); refusal != nil {
+		s.e.cfg.audit().denied("call", s.row.Principal, s.row.Session, s.row.Agent, "principal")
+		return refusal
+	}
+	return nil
 }
 
 // withdrawApprovals withdraws the approvals of earlier attempts that this attempt does not need, and waits

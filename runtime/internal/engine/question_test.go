@@ -492,6 +492,44 @@ func TestGate(t *testing.T) {
 	})
 }
 
+// An approved call is refused if its principal may not submit jobs any more. The calls that needed no approval are
+// not affected.
+func TestApprovalForARemovedPrincipal(t *testing.T) {
+	fq, now := newQuestions(person("sess_1"), person("sess_2")), &fakeRights{}
+	runEngine(t, func(c *Config) { c.Questions, c.Rights = fq, now.get }, func(f *fixture) {
+		f.session("sess_2")
+		calls := 0
+		call := func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			calls++
+			return args, nil
+		}
+		f.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, call)
+		f.tool("safe", nil, call)
+		submit := func(name string) {
+			q := f.request("sess_1", name, "{}")
+			q.Identity = arcp.Raw(`"alice"`)
+			f.send(q)
+		}
+		decide := func() {
+			if _, err := f.respond(fq.only(t), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		submit("danger")
+		decide()
+		f.want("the principal is known", "job.accepted", "job.started", "event.emit", "job.completed")
+		now.set(Rights{}, arcp.Errorf(arcp.CodePermissionDenied, "who?"))
+		submit("danger")
+		decide()
+		f.want("the principal was removed", "job.accepted", "job.started", "event.emit", "job.failed msg_3 PERMISSION_DENIED")
+		submit("safe")
+		f.want("it has not waited", "job.accepted", "job.started", "job.completed")
+		if want := []string{`"alice"`, `"alice"`}; calls != 2 || !slices.Equal(now.asked, want) {
+			t.Errorf("%d calls after the rights of %q were asked for, want 2 and %q", calls, now.asked, want)
+		}
+	})
+}
+
 // A later session is sent the pending question, once.
 func TestOfferToALaterSession(t *testing.T) {
 	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
