@@ -21,7 +21,7 @@ import (
 func Of(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Actor {
 	a := approval.Actor{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !MayCommand(id),
 		Approver: id.HasRole(auth.RoleApprover), Worker: id.HasRole(auth.RoleWorker), Admin: id.HasRole(auth.RoleAdmin),
-		Sees: matcher(id.Sees), Serves: matcher(id.Serves)}
+		Sees: matcher(id.Sees), Serves: matcher(id.Serves), Lease: id.Lease}
 	if p := id.Program; p != nil {
 		a.Serves = func(string) bool { return true }
 		a.Executes = func(tool string) bool { return matchesAny(p.Tools, tool) }

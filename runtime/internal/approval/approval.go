@@ -118,6 +118,7 @@ type Actor struct {
 	Sees       func(principal string) bool // principals that it may observe; nil: only its own
 	Serves     func(principal string) bool // principals whose jobs it may execute; nil: only its own
 	Executes   func(tool string) bool      // tools that it may execute; nil: all
+	Lease      arcp.Raw                    // configured lease of the principal, for lease.Decode; empty: none
 }
 
 // Observes reports whether the actor may see jobs, events and questions of a principal.

@@ -103,13 +103,15 @@ func (o *rowOptions) apply(r *run) {
 	r.authority.SetLease(o.lease())
 }
 
-// lease returns the job's lease; nil: it has none. A lease that cannot be decoded allows
-// nothing.
-func (o *rowOptions) lease() *lease.Lease {
-	if len(o.Lease) == 0 {
+// lease returns the job's lease; nil: it has none.
+func (o *rowOptions) lease() *lease.Lease { return decodeLease(o.Lease) }
+
+// decodeLease decodes a lease; nil: there is none. A lease that cannot be decoded allows nothing.
+func decodeLease(raw arcp.Raw) *lease.Lease {
+	if len(raw) == 0 {
 		return nil
 	}
-	l, err := lease.Decode(o.Lease)
+	l, err := lease.Decode(raw)
 	if err != nil {
 		return lease.Nothing()
 	}

@@ -111,8 +111,9 @@ func (rs *Response) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Er
 	if err != nil || row.Resolution != approval.Granted {
 		return row, err
 	}
+	limit := decodeLease(rs.Actor.Lease)
 	s.mu.Lock()
-	c, err := s.authority.GrantAnswer(s.authority.now(), newLeaseID(), &row)
+	c, err := s.authority.GrantAnswer(s.authority.now(), newLeaseID(), &row, limit)
 	s.mu.Unlock()
 	if err != nil {
 		return rs.q.Row, err

@@ -36,6 +36,17 @@ func (l *Lease) CheckWithin(limit *Lease) *arcp.Error {
 	return nil
 }
 
+// CheckPermission returns PERMISSION_DENIED if the lease of a principal does not cover a permission, and
+// INVALID_ARGUMENT if its resource is not a pattern.
+func (l *Lease) CheckPermission(p Permission) *arcp.Error {
+	resource, err := compileResource(p.Permission, p.Resource)
+	if err != nil {
+		return err
+	}
+	asked := Lease{permissions: []permission{{namespace: canonicalNamespace(p.Permission), patterns: []pattern{resource}}}}
+	return asked.CheckWithin(l)
+}
+
 // firstExcess returns the name of the first part of l that limit does not cover; "": it covers l.
 func (l *Lease) firstExcess(limit *Lease) string {
 	if l == nil {

@@ -26,9 +26,13 @@ type State struct {
 // lease_constraints and cost_budget apply to both. The error is LEASE_EXPIRED if the limit has ended.
 func SubmitLease(now time.Time, o *arcp.SubmitOptions, limit *lease.Lease) (*lease.Lease, *arcp.Error) {
 	if limit.Expired(now) {
-		return nil, arcp.Errorf(arcp.CodeLeaseExpired, "the lease that bounds the job ended at %s", limit.ExpiresAt().UTC().Format(time.RFC3339))
+		return nil, errLimitEnded(limit)
 	}
 	return BuiltinLease(now, o, limit)
+}
+
+func errLimitEnded(limit *lease.Lease) *arcp.Error {
+	return arcp.Errorf(arcp.CodeLeaseExpired, "the lease that bounds the job ended at %s", limit.ExpiresAt().UTC().Format(time.RFC3339))
 }
 
 // BuiltinLease is SubmitLease for a built-in tool, which may be called after the end of the limit.

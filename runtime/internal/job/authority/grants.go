@@ -73,11 +73,21 @@ func (s *State) Grant(now time.Time, r Grant) (Change, *arcp.Error) {
 }
 
 // GrantAnswer adds the permission lease of a question that was answered with a grant. The error is
-// INVALID_ARGUMENT for a grant that is wider than the question, or without a duration.
-func (s *State) GrantAnswer(now time.Time, id arcp.LeaseID, answered *approval.Row) (Change, *arcp.Error) {
+// INVALID_ARGUMENT for a grant that is wider than the question, or without a duration. limit is the configured
+// lease of the grantor; nil: none. It bounds what a principal grants to its own jobs: beyond it the error is
+// PERMISSION_DENIED, after its end LEASE_EXPIRED.
+func (s *State) GrantAnswer(now time.Time, id arcp.LeaseID, answered *approval.Row, limit *lease.Lease) (Change, *arcp.Error) {
 	asked, granted := permission(answered.Permission), permission(answered.Grant)
 	if err := lease.CheckNarrower(asked, granted); err != nil {
 		return Change{}, err
+	}
+	if limit != nil && answered.ResolvedBy == answered.Principal {
+		if limit.Expired(now) {
+			return Change{}, errLimitEnded(limit)
+		}
+		if err := limit.CheckPermission(granted); err != nil {
+			return Change{}, err
+		}
 	}
 	d := lease.Duration(lease.Seconds(answered.Permission.Seconds), lease.Seconds(answered.Grant.Seconds))
 	if d <= 0 {

@@ -41,7 +41,7 @@ func TestGrantAnswer(t *testing.T) {
 	} {
 		s := new(State)
 		row := approval.Row{Permission: &asked, Grant: &c.grant, ResolvedBy: "bob", ResolvedIn: "s2"}
-		change, err := s.GrantAnswer(t0, "l", &row)
+		change, err := s.GrantAnswer(t0, "l", &row, nil)
 		if codeOf(err) != c.code {
 			t.Errorf("%s: %v, want %q", c.name, err, c.code)
 			continue
@@ -57,6 +57,35 @@ func TestGrantAnswer(t *testing.T) {
 		if d := g.ExpiresAt.Sub(t0); d != c.want || g.Principal != "bob" || g.Session != "s2" || p.LeaseID != "l" ||
 			p.Resource != c.grant.Resource || !p.ExpiresAt.Equal(g.ExpiresAt) {
 			t.Errorf("%s: lease %+v, event %+v, want one for %v", c.name, g, p, c.want)
+		}
+	}
+}
+
+// The configured lease of a principal bounds what it grants to its own jobs, and not what others grant to them.
+func TestGrantWithinTheLimit(t *testing.T) {
+	limit := leaseOf(t, `{"fs.read":["/a/**"],"order":["order:*"]}`)
+	for _, c := range []struct {
+		name                 string
+		by, permission, target string
+		now                  time.Time
+		limit                *lease.Lease
+		code                 arcp.Code
+	}{
+		{"within", "alice", "fs.read", "/a/b", t0, limit, ""},
+		{"another spelling", "alice", "fs_read", "/a/b", t0, limit, ""},
+		{"a pattern within", "alice", "order", "order:7*", t0, limit, ""},
+		{"beyond", "alice", "fs.read", "/b", t0, limit, arcp.CodePermissionDenied},
+		{"a pattern beyond", "alice", "fs.read", "/**", t0, limit, arcp.CodePermissionDenied},
+		{"an absent permission", "alice", "fs.write", "/a/b", t0, limit, arcp.CodePermissionDenied},
+		{"after the end", "alice", "fs.read", "/a/b", t0.Add(2 * time.Hour), limit, arcp.CodeLeaseExpired},
+		{"no limit", "alice", "fs.read", "/b", t0, nil, ""},
+		{"another principal", "root", "fs.read", "/b", t0, limit, ""},
+	} {
+		s := new(State)
+		term := arcp.PermissionTerm{Permission: c.permission, Resource: c.target, Operation: "o", Seconds: 60}
+		row := approval.Row{Principal: "alice", Permission: &term, Grant: &term, ResolvedBy: c.by}
+		if _, err := s.GrantAnswer(c.now, "l", &row, c.limit); codeOf(err) != c.code {
+			t.Errorf("%s: %v, want %q", c.name, err, c.code)
 		}
 	}
 }
