@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -272,10 +273,10 @@ func (t toolRunner) leaseText() arcp.Raw {
 }
 
 // preview returns the arguments as the details of a question. It replaces arguments that are too large
-// or too deeply nested by their size.
+// or too deeply nested by their size and their SHA-256, so that an approval counts for no other arguments.
 func preview(args arcp.Raw) arcp.Raw {
 	if len(args) > approval.MaxDetails || arcp.DeeperThan(args, tool.MaxDepth-1) {
-		return arcp.Raw(fmt.Sprintf(`{"arguments_bytes":%d}`, len(args)))
+		return arcp.Raw(fmt.Sprintf(`{"arguments_bytes":%d,"arguments_sha256":"%x"}`, len(args), sha256.Sum256(args)))
 	}
 	raw, err := arcp.Marshal(struct {
 		Arguments arcp.Raw `json:"arguments,omitzero"`

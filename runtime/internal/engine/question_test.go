@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -527,6 +529,80 @@ func TestApprovalForARemovedPrincipal(t *testing.T) {
 		if want := []string{`"alice"`, `"alice"`}; calls != 2 || !slices.Equal(now.asked, want) {
 			t.Errorf("%d calls after the rights of %q were asked for, want 2 and %q", calls, now.asked, want)
 		}
+	})
+}
+
+// The details of a gate identify arguments that are too large to be shown.
+func TestPreview(t *testing.T) {
+	large := func(c string) arcp.Raw { return arcp.Raw(`"` + strings.Repeat(c, approval.MaxDetails) + `"`) }
+	a, b := string(preview(large("a"))), string(preview(large("b")))
+	if want := fmt.Sprintf(`{"arguments_bytes":%d,"arguments_sha256":"%x"}`, approval.MaxDetails+2, sha256.Sum256(large("a"))); a != want {
+		t.Errorf("large arguments are shown as %s, want %s", a, want)
+	}
+	if a == b {
+		t.Errorf("other arguments of the same length are shown as %s, too", a)
+	}
+	deep := arcp.Raw(strings.Repeat("[", tool.MaxDepth) + strings.Repeat("]", tool.MaxDepth))
+	if got := preview(deep); !strings.Contains(string(got), fmt.Sprintf("%x", sha256.Sum256(deep))) {
+		t.Errorf("nested arguments are shown as %s, want their SHA-256", got)
+	}
+	if got := preview(arcp.Raw(`{"x":1}`)); string(got) != `{"arguments":{"x":1}}` {
+		t.Errorf("small arguments are shown as %s", got)
+	}
+}
+
+// An approval of large arguments counts for no other arguments of the same length.
+func TestApprovalOfLargeArguments(t *testing.T) {
+	large := func(c string) arcp.Raw { return arcp.Raw(`"` + strings.Repeat(c, approval.MaxDetails) + `"`) }
+	arguments := []arcp.Raw{large("a"), large("b")} // by attempt
+	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.HookDecision, error) {
+		return tool.HookDecision{Arguments: arguments[c.Attempt-1]}, nil
+	}}
+	fq := newQuestions(person("sess_1"), person("sess_2"))
+	runEngine(t, func(c *Config) { withHooks(swap)(c); c.Questions = fq }, func(f *fixture) {
+		f.session("sess_2")
+		calls := 0
+		f.tool("danger", func(c *tool.Capability) { retryable(c); c.Approval = tool.ApprovalManual },
+			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+				if calls++; calls == 1 {
+					return nil, arcp.Errorf(arcp.CodeUnavailable, "not now")
+				}
+				return arcp.Raw("{}"), nil
+			})
+		f.submit("danger", "{}")
+		for range arguments {
+			if _, err := f.respond(fq.only(t), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if calls != 2 {
+			t.Errorf("%d calls, want one for each approval", calls)
+		}
+	})
+}
+
+// A principal grants its own jobs nothing beyond its configured lease.
+func TestGrantBeyondThePrincipal(t *testing.T) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
+		f.tool("permit", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			_, err := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "fs.read", Resource: "/b", Operation: "read", For: time.Minute})
+			return nil, err
+		})
+		f.submit("permit", "{}")
+		f.frames("sess_1")
+		q := fq.only(t)
+		own, admin := person("sess_1"), person("sess_2")
+		own.Lease = arcp.Raw(`{"fs.read":["/a/**"]}`)
+		admin.Principal, admin.Admin, admin.Lease = "root", true, own.Lease
+		grant := approval.Answer{Grant: q.Permission}
+		if _, err := f.respond(q, own, grant); err == nil || err.Code != arcp.CodePermissionDenied {
+			t.Errorf("granted by the principal itself: %v, want PERMISSION_DENIED", err)
+		}
+		if _, err := f.respond(q, admin, grant); err != nil {
+			t.Errorf("granted by an admin of another principal: %v", err)
+		}
+		f.want("granted", "lease.granted", "human.input.cancelled", "job.completed")
 	})
 }
 
