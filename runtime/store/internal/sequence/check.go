@@ -55,10 +55,11 @@ type checker struct {
 	core   *Core
 	write  *store.Write
 	kinds  opKinds
-	row    arcp.SessionID // of OpenSession, AttachSession or PutSession
-	ended  arcp.SessionID // of EndSession
-	submit *store.Job     // of SubmitJob
-	events bool           // AppendEvents has events
+	row    arcp.SessionID      // of OpenSession, AttachSession or PutSession
+	ended  arcp.SessionID      // of EndSession
+	submit *store.Job          // of SubmitJob
+	events bool                // AppendEvents has events
+	keys   map[string]struct{} // of the records that the operations so far change; nil: a small write
 }
 
 // opKinds is a set of kinds of operations. A write has one operation of each kind.
@@ -351,15 +352,38 @@ func (ch *checker) announce(op *store.Announce) error {
 }
 
 func (ch *checker) putRecord(i int, r *store.PutRecord) error {
-	for _, op := range ch.write.Ops[:i] {
-		if o, ok := op.(*store.PutRecord); ok && o.Key == r.Key {
-			return invalid("two changes of one record")
-		}
+	if ch.changedBefore(i, r.Key) {
+		return invalid("two changes of one record")
 	}
 	if ch.core.records.rev(r.Key) != r.Rev {
 		return fmt.Errorf("record %q: %w", r.Key, store.ErrConflict)
 	}
 	return nil
+}
+
+// smallWrite is the number of operations that are searched one by one, which needs no allocation.
+const smallWrite = 16
+
+// changedBefore reports whether an operation before operation i changes the record with a key.
+func (ch *checker) changedBefore(i int, key string) bool {
+	before := ch.write.Ops[:i]
+	if i <= smallWrite {
+		return slices.ContainsFunc(before, func(op store.Op) bool {
+			r, ok := op.(*store.PutRecord)
+			return ok && r.Key == key
+		})
+	}
+	if ch.keys == nil {
+		ch.keys = make(map[string]struct{}, len(ch.write.Ops))
+		for _, op := range before {
+			if r, ok := op.(*store.PutRecord); ok {
+				ch.keys[r.Key] = struct{}{}
+			}
+		}
+	}
+	_, changed := ch.keys[key]
+	ch.keys[key] = struct{}{}
+	return changed
 }
 
 func (ch *checker) deleteJob(id arcp.JobID) error {
@@ -394,67 +418,6 @@ func (ch *checker) jobExists(id arcp.JobID) error {
 		return notFound("job", string(id))
 	}
 	return nil
-}
-
-// jobOf returns the job that an operation other than DeleteJob is about.
-func jobOf(op store.Op) arcp.JobID {
-	switch op := op.(type) {
-	case *store.SubmitJob:
-		return op.Row.ID
-	case *store.Follow:
-		return op.Job
-	case *store.Unfollow:
-		return op.Job
-	case *store.DeliverEvent:
-		return op.Job
-	case *store.AppendEvents:
-		return op.Job
-	case *store.DeliverUnlogged:
-		return op.Job
-	}
-	return ""
-}
-
-// hasConflicts reports whether writes that happen together change the same job or record.
-// Each of them is checked without the others.
-func hasConflicts(w *store.Write) bool {
-	for i, part := range w.With {
-		if len(part.With) > 0 || writesConflict(w, part) {
-			return true
-		}
-		if slices.ContainsFunc(w.With[:i], func(other *store.Write) bool { return writesConflict(other, part) }) {
-			return true
-		}
-	}
-	return false
-}
-
-// writesConflict reports whether two writes change the same job or record.
-func writesConflict(w, other *store.Write) bool {
-	for _, a := range w.Ops {
-		for _, b := range other.Ops {
-			if opConflicts(a, b) || opConflicts(b, a) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// opConflicts reports whether a changes a record or a job that b is about.
-func opConflicts(a, b store.Op) bool {
-	switch a := a.(type) {
-	case *store.PutRecord:
-		o, ok := b.(*store.PutRecord)
-		return ok && o.Key == a.Key
-	case *store.AppendEvents:
-		return a.Job != "" && jobOf(b) == a.Job
-	case *store.DeliverUnlogged:
-		return a.Job != "" && jobOf(b) == a.Job
-	case *store.DeleteJob:
-		return a.Job != "" && jobOf(b) == a.Job
-	}
-	return false
 }
 
 func notFound(kind, id string) error { return fmt.Errorf("%s %q: %w", kind, id, store.ErrNotFound) }
