@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -276,7 +275,7 @@ func (s *Store) Get(principal string, id arcp.ArtifactID) (Row, error) {
 	s.mu.Lock()
 	e := s.find(principal, id)
 	s.mu.Unlock()
-	if e == nil || e.expired(time.Now()) && len(s.opts.unnamed([]*entry{e})) > 0 {
+	if e == nil || e.expired(time.Now()) && !s.opts.named(e) {
 		return Row{}, arcp.Errorf(arcp.CodeNotFound, "no artifact %s", id)
 	}
 	return e.row, nil
@@ -288,26 +287,6 @@ func (s *Store) find(principal string, id arcp.ArtifactID) *entry {
 		return e
 	}
 	return nil
-}
-
-// Names reports whether the arguments of a job name an artifact: one of their strings is its id.
-func Names(arguments arcp.Raw, id arcp.ArtifactID) bool {
-	return bytes.Contains(arguments, []byte(`"`+id+`"`))
-}
-
-// unnamed returns the artifacts of a list that the arguments of no live job of their principal name.
-func (o *Options) unnamed(list []*entry) []*entry {
-	if o.Live == nil || len(list) == 0 {
-		return list
-	}
-	o.Live(func(principal string, _ arcp.JobID, arguments arcp.Raw) bool {
-		owns := func(e *entry) bool { return e.row.Principal == principal }
-		if slices.ContainsFunc(list, owns) && bytes.Contains(arguments, []byte(arcp.ArtifactPrefix)) {
-			list = slices.DeleteFunc(list, func(e *entry) bool { return owns(e) && Names(arguments, e.row.ID) })
-		}
-		return len(list) > 0
-	})
-	return list
 }
 
 // Open opens the content of an artifact of a principal. It stays readable until it is closed.
@@ -469,7 +448,7 @@ const sweepBatch = 500
 
 // Sweep deletes artifacts that have expired, discards idle uploads, and removes garbage. It reads the
 // arguments of the live jobs once. It is not called concurrently. Artifacts expire also if their content
-// cannot be compared.
+// cannot be compared. The end of ctx ends the search of arguments and the deletions; the next Sweep does the rest.
 func (s *Store) Sweep(ctx context.Context, now time.Time) error {
 	s.abortIdle(now)
 	defer s.removeGarbage()
@@ -482,7 +461,14 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) error {
 
 // expire deletes artifacts that have expired.
 func (s *Store) expire(ctx context.Context, now time.Time) error {
-	for batch := range slices.Chunk(s.opts.unnamed(s.expired(now)), sweepBatch) {
+	list, err := s.opts.unnamed(ctx, s.expired(now))
+	if err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(list, sweepBatch) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err := s.delete(ctx, "expire", s.markDeleting(batch)); err != nil {
 			return err
 		}
