@@ -72,14 +72,14 @@ func (j SessionJobs) HandOver(ctx context.Context, h *Handoff) (moved []arcp.Job
 }
 
 // members returns the jobs to hand over, without those of an earlier commit.
-func (h *Handoff) members(e *Engine, earlier []*run) ([]*run, *arcp.Error) {
+func (h *Handoff) members(e *Engine, earlier map[*run]bool) ([]*run, *arcp.Error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.jobs.uncountConcluded()
 	var members []*run
 	counted := 0
 	for r := range e.jobs.perSession[h.Session].all() {
-		if slices.Contains(earlier, r) || !e.jobs.moves(r, h.Job) {
+		if earlier[r] || !e.jobs.moves(r, h.Job) {
 			continue
 		}
 		members = append(members, r)
@@ -138,20 +138,26 @@ func barredOfChildren(r *run) []arcp.SessionID {
 	return slices.Concat(r.barred, sessionsOf(r))
 }
 
-// move hands jobs over in one commit, all but the earlier ones. Jobs that end meanwhile do not take part.
-func (h *Handoff) move(e *Engine, earlier []*run) (*handoffGroup, *arcp.Error) {
+// move hands jobs over in one commit, all but the earlier ones, to which it adds them; nil: it is the first
+// commit. Jobs that end meanwhile do not take part.
+func (h *Handoff) move(e *Engine, earlier map[*run]bool) (*handoffGroup, *arcp.Error) {
 	members, err := h.members(e, earlier)
 	if err != nil || len(members) == 0 {
 		return new(handoffGroup), err
 	}
-	g := &handoffGroup{Handoff: h, members: slices.Concat(earlier, members), deciding: len(members), decided: make(chan struct{})}
+	first := earlier == nil
+	if first {
+		earlier = make(map[*run]bool, len(members))
+	}
+	g := &handoffGroup{Handoff: h, members: earlier, deciding: len(members), decided: make(chan struct{})}
 	for _, r := range members {
+		earlier[r] = true
 		if m := (&handoffMember{group: g, run: r, result: make(chan error, 1)}); !r.post(m) {
 			g.leave()
 		}
 	}
 	<-g.decided
-	if err := g.commit(e, earlier == nil); err != nil {
+	if err := g.commit(e, first); err != nil {
 		g.conclude(err)
 		return nil, err
 	}
@@ -171,7 +177,7 @@ func (h *Handoff) move(e *Engine, earlier []*run) (*handoffGroup, *arcp.Error) {
 // result, or it leaves because its job ends.
 type handoffGroup struct {
 	*Handoff
-	members []*run // of this commit and of earlier ones
+	members map[*run]bool // of this commit and of earlier ones
 
 	mu       sync.Mutex
 	deciding int // members that have neither joined nor left
