@@ -114,6 +114,15 @@ func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw
 	}
 }
 
+// IsLive reports whether EachLive calls its function with a job.
+func (e *Engine) IsLive(id arcp.JobID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.jobs.uncountConcluded()
+	r := e.jobs.runs[id]
+	return r != nil && !r.entry.concluded
+}
+
 // RunCleanupTool runs a tool as a job of a lease holder's principal, without a session, and waits for its end.
 // The job has the holder's lease and trust, as far as Config.Rights gives them to the principal now. The holder's
 // session must not answer its gates. RunCleanupTool refuses a built-in tool and a tool that the principal must not

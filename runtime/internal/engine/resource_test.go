@@ -289,6 +289,14 @@ func TestEndedJobsAreNotLive(t *testing.T) {
 			f.submit("t", `{}`)
 		}
 		synctest.Wait()
+		var last arcp.JobID
+		f.e.EachLive(func(_ string, id arcp.JobID, _ arcp.Raw) bool {
+			last = id
+			return true
+		})
+		if !f.e.IsLive(last) || f.e.IsLive("job_unknown") {
+			t.Error("IsLive: a running job does not live, or an unknown one does")
+		}
 		release := f.st.hold()
 		time.Sleep(time.Second)
 		synctest.Wait() // the ends are in the log, or on their way into it
@@ -296,6 +304,9 @@ func TestEndedJobsAreNotLive(t *testing.T) {
 		f.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: "sess_1"}}, NoSync: true}, func(*store.Result) {
 			n := 0
 			f.e.EachLive(func(string, arcp.JobID, arcp.Raw) bool { n++; return true })
+			if f.e.IsLive(last) {
+				n++
+			}
 			live <- n
 			f.e.mu.Lock()
 			defer f.e.mu.Unlock()
