@@ -275,6 +275,7 @@ func (r *Runtime) openArtifacts() error {
 		Live: func(fn func(string, arcp.JobID, arcp.Raw) bool) {
 			r.engine.EachLive(fn)
 		},
+		IsLive:    func(id arcp.JobID) bool { return r.engine.IsLive(id) },
 		Operation: func(operation, result string) { count(operation, result) },
 	}, r.cfg.Limits.artifact())
 	count = metrics.RegisterArtifacts(r.cfg.Metrics, r.artifacts.Usage)

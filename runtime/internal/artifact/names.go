@@ -12,15 +12,36 @@ func Names(arguments arcp.Raw, id arcp.ArtifactID) bool {
 	return bytes.Contains(arguments, []byte(`"`+id+`"`))
 }
 
-// named reports whether the arguments of a live job of the artifact's principal name it.
-func (o *Options) named(e *entry) (found bool) {
+// isNamed reports whether the arguments of a live job of the principal name an artifact whose retention has
+// passed. Any client may ask for an artifact at any rate, so it remembers what it has found.
+func isNamed(s *Store, e *entry) bool {
+	s.mu.Lock()
+	gone, job := e.gone, e.namedBy
+	s.mu.Unlock()
+	switch {
+	case gone:
+		return false
+	case job != "" && s.opts.IsLive(job):
+		return true
+	}
+	job = s.opts.namedBy(&e.row)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.namedBy, e.gone = job, job == ""
+	return !e.gone
+}
+
+// namedBy returns a live job of the artifact's principal whose arguments name the artifact, or "".
+func (o *Options) namedBy(row *Row) (job arcp.JobID) {
 	if o.Live != nil {
-		o.Live(func(principal string, _ arcp.JobID, arguments arcp.Raw) bool {
-			found = principal == e.row.Principal && Names(arguments, e.row.ID)
-			return !found
+		o.Live(func(principal string, id arcp.JobID, arguments arcp.Raw) bool {
+			if principal == row.Principal && Names(arguments, row.ID) {
+				job = id
+			}
+			return job == ""
 		})
 	}
-	return found
+	return job
 }
 
 // unnamed returns the artifacts of a list that the arguments of no live job of their principal name. It reads

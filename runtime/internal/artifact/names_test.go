@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -143,5 +144,43 @@ func TestSweepEndsBetweenDeletions(t *testing.T) {
 		if n, _ := f.Usage(); n != sweepBatch {
 			t.Errorf("%d artifacts, want %d: the sweep was stopped after the first write", n, sweepBatch)
 		}
+	})
+}
+
+// A client may fetch an artifact at any rate after its retention: the jobs are searched again only after the
+// end of the job that names it.
+func TestFetchAfterTheRetentionSearchesTheJobsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, new(Memory), Limits{})
+		row := f.put("alice", "hello")
+		arguments := arcp.Raw(`["` + row.ID + `"]`)
+		live, searches := []arcp.JobID{"job_1", "job_2"}, 0
+		f.opts.Live = func(fn func(string, arcp.JobID, arcp.Raw) bool) {
+			searches++
+			for _, id := range live {
+				if !fn("alice", id, arguments) {
+					return
+				}
+			}
+		}
+		f.opts.IsLive = func(id arcp.JobID) bool { return slices.Contains(live, id) }
+		want := func(why string, found bool, n int) {
+			t.Helper()
+			for range 10 {
+				if _, err := f.Get("alice", row.ID); (err == nil) != found {
+					t.Fatalf("%s: Get = %v, want found %v", why, err, found)
+				}
+			}
+			if searches != n {
+				t.Errorf("%s: %d searches, want %d", why, searches, n)
+			}
+		}
+		want("within the retention", true, 0)
+		time.Sleep(DefaultRetention)
+		want("two jobs name it", true, 1)
+		live = live[1:]
+		want("the other job names it", true, 2)
+		live = nil
+		want("no job names it", false, 3)
 	})
 }

@@ -85,6 +85,9 @@ type Options struct {
 	// ended. An artifact does not expire while the arguments of such a job of its principal name it.
 	Live func(fn func(principal string, id arcp.JobID, arguments arcp.Raw) bool)
 
+	// IsLive reports whether Live calls fn with a job. It is set if Live is, and cheap.
+	IsLive func(id arcp.JobID) bool
+
 	// Operation, if set, counts an operation: put, fetch, release or expire. result is ok, refused or
 	// failed.
 	Operation func(operation, result string)
@@ -113,6 +116,10 @@ type Store struct {
 type entry struct {
 	row      Row
 	deleting bool // the deletion of the row is being committed
+
+	// Results of isNamed, which is called after the retention.
+	namedBy arcp.JobID // the job that was found last to name the artifact; empty: none
+	gone    bool       // no job named the artifact: Get does not return it any more
 
 	// checked is the time of the last comparison of the content with the digest of the row.
 	checked time.Time
@@ -275,7 +282,7 @@ func (s *Store) Get(principal string, id arcp.ArtifactID) (Row, error) {
 	s.mu.Lock()
 	e := s.find(principal, id)
 	s.mu.Unlock()
-	if e == nil || e.expired(time.Now()) && !s.opts.named(e) {
+	if e == nil || e.expired(time.Now()) && !isNamed(s, e) {
 		return Row{}, arcp.Errorf(arcp.CodeNotFound, "no artifact %s", id)
 	}
 	return e.row, nil

@@ -205,6 +205,7 @@ func TestArtifactsExpire(t *testing.T) {
 				}
 			}
 		}
+		f.opts.IsLive = func(arcp.JobID) bool { return jobs["alice"] != nil }
 		want := func(why string, after time.Duration, want ...arcp.ArtifactID) {
 			t.Helper()
 			time.Sleep(after)
