@@ -38,9 +38,9 @@ var rfc = Dialect{
 	decode: looselyAfter(arcp.Decode),
 }
 
-// answers are types that a message is answered with once.
+// answers are types that a message is answered with once, and that are no events of a job.
 var answers = []arcp.Type{arcp.Nack, arcp.Ack, arcp.CancelAccepted, arcp.CancelRefused, arcp.SubscribeAccepted, arcp.JobSubscribed, arcp.SessionJobs,
-	arcp.ArtifactPut, arcp.ArtifactRef, arcp.LeaseGranted, arcp.LeaseExtended, arcp.HumanInputResponse, arcp.HumanChoiceResponse}
+	arcp.ArtifactPut, arcp.LeaseGranted, arcp.LeaseExtended, arcp.HumanInputResponse, arcp.HumanChoiceResponse}
 
 func terminalTypes() (types []arcp.Type) {
 	for i := range arcp.Catalog {

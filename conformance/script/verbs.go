@@ -601,7 +601,7 @@ func (a *action) brings() (Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := a.original(got, want); err != nil {
+		if err := wantOriginal(a, got, want); err != nil {
 			return nil, err
 		}
 	}
@@ -614,9 +614,9 @@ var commands = []arcp.Type{arcp.SessionOpen, arcp.ToolInvoke, arcp.Cancel, arcp.
 // identity are the members of an event that each copy of it has.
 var identity = []string{"id", "type", "session_id", "job_id", "stream_id", "payload"}
 
-// original wants the event in a subscription to have the identity of the original. That it is the same
+// wantOriginal wants the event in a subscription to have the identity of the original. That it is the same
 // byte by byte, and has the same other members, is a house rule.
-func (a *action) original(got, want Value) error {
+func wantOriginal(a *action, got, want Value) error {
 	const rule = "an event in a subscription is the original: "
 	g, w := members(got), members(want)
 	for _, name := range sorted(w) {
