@@ -140,7 +140,24 @@ type Answer struct {
 
 // IsFor reports whether a session is to receive the question now.
 func (r *Row) IsFor(actor *Actor, now time.Time) bool {
-	if r.Status != Pending || !now.Before(r.ExpiresAt) || slices.Contains(r.Sent, actor.Session) {
+	return !slices.Contains(r.Sent, actor.Session) && r.suits(actor, now)
+}
+
+// Recipients returns IsFor at a time, for many sessions: a call does not search the whole of Sent.
+func (r *Row) Recipients(now time.Time) func(*Actor) bool {
+	sent := make(map[arcp.SessionID]struct{}, len(r.Sent))
+	for _, id := range r.Sent {
+		sent[id] = struct{}{}
+	}
+	return func(actor *Actor) bool {
+		_, has := sent[actor.Session]
+		return !has && r.suits(actor, now)
+	}
+}
+
+// suits is IsFor for a session that has not received the question.
+func (r *Row) suits(actor *Actor, now time.Time) bool {
+	if r.Status != Pending || !now.Before(r.ExpiresAt) {
 		return false
 	}
 	own := actor.Principal == r.Principal

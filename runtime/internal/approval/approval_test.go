@@ -166,6 +166,22 @@ func TestQuestionIsForSessionsThatMayAnswer(t *testing.T) {
 	}
 }
 
+// Recipients decides as IsFor does about every actor, whether or not the session has the question.
+func TestRecipientsAreTheSessionsOfIsFor(t *testing.T) {
+	for _, k := range kinds {
+		for _, at := range []time.Time{t0, question(k).ExpiresAt} {
+			r := question(k)
+			r.Sent = []arcp.SessionID{"sess_other", actors()["approver"].Session}
+			isFor := r.Recipients(at)
+			for name, actor := range actors() {
+				if got, want := isFor(actor), r.IsFor(actor, at); got != want {
+					t.Errorf("%s, %s, at %s: Recipients has the session: %v, want %v as IsFor", name, k, at, got, want)
+				}
+			}
+		}
+	}
+}
+
 // An admin of another principal is asked for an approval after the delay, and may answer
 // before it. An admin of the same principal is asked at once.
 func TestAdminIsAskedAfterTheDelay(t *testing.T) {
