@@ -346,7 +346,7 @@ var onlyIn = map[string][]string{
 	"github.com/cockroachdb/pebble/v2":            {"runtime/store/pebble"},
 	"github.com/golang-jwt/jwt/v5":                {"auth"},
 	"github.com/santhosh-tekuri/jsonschema/v6":    {"runtime/tool"},
-	"github.com/RaduBerinde/btreemap":             {"runtime/tool/state.go"},
+	"github.com/RaduBerinde/btreemap":             {"runtime/tool/state.go", "runtime/internal/questions"},
 	"github.com/hashicorp/golang-lru/v2":          {"runtime/internal/catalog/catalog.go"},
 	"github.com/spf13/cobra":                      {"cmd/arcp"},
 	"github.com/modelcontextprotocol/go-sdk/mcp":  {"runtime/tool/mcp", "cmd/arcp/internal/mcpserve", "conformance/mcpcheck"},

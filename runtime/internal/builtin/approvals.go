@@ -622,10 +622,7 @@ func (t *approvalTools) wait(ctx context.Context, caller *Caller, in approvalWai
 func (t *approvalTools) listPending(_ context.Context, caller *Caller, in approvalQuestionsIn) (arcp.Page[arcp.QuestionView], error) {
 	request := paging.Request{Scope: "questions\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.QuestionView]) error {
-		for _, q := range t.questions.Visible(&caller.Actor) { // by id
-			if q.Row.ID <= after {
-				continue
-			}
+		for q := range t.questions.Visible(&caller.Actor, after) {
 			size, item := 0, (*arcp.QuestionView)(nil)
 			if q.Row.MayAnswer(&caller.Actor) == nil {
 				size, item = len(q.Row.Action)+len(q.Row.Schema), preview(&caller.Actor, &q.Row, q.Request)

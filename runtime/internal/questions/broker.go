@@ -5,11 +5,12 @@ package questions
 import (
 	"cmp"
 	"context"
-	"maps"
+	"iter"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/RaduBerinde/btreemap"
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -29,11 +30,9 @@ type Broker struct {
 	offer func(job arcp.JobID, question string, to approval.Actor) // delivers a job's question to one more session
 	since time.Time                                                // start of the process, which emits no event of an earlier question
 
-	mu       sync.Mutex
-	pending  map[string]*Question            // by id
-	requests map[arcp.MessageID]*Question    // by the id of the event
-	byOwner  map[string]map[string]*Question // by principal and id
-	changec  map[string][]chan struct{}      // by question; closed when the question is asked, changed or closed
+	mu      sync.Mutex // the committer needs it: no method iterates over the questions under it
+	pending index
+	changec map[string][]chan struct{} // by question; closed when the question is asked, changed or closed
 }
 
 // MaxPending bounds the pending questions of a principal.
@@ -58,8 +57,7 @@ type Question struct {
 
 // New returns a broker without questions.
 func New(o Options) *Broker {
-	return &Broker{opts: o, since: time.Now().Truncate(time.Microsecond), pending: make(map[string]*Question),
-		requests: make(map[arcp.MessageID]*Question), byOwner: make(map[string]map[string]*Question), changec: make(map[string][]chan struct{})}
+	return &Broker{opts: o, since: time.Now().Truncate(time.Microsecond), pending: newIndex(), changec: make(map[string][]chan struct{})}
 }
 
 // Connect sets the function that delivers a question of a job to one more session. It is called
@@ -80,13 +78,7 @@ func (b *Broker) eachCandidate(q *approval.Row, f func(*approval.Actor)) {
 
 // Audience returns the sessions that get a new question: the attached sessions that may answer it.
 // The session that submitted the job always gets a permission request.
-func (b *Broker) Audience(q *approval.Row, now time.Time) []arcp.SessionID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.audience(q, now)
-}
-
-func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
+func (b *Broker) Audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
 	submitter := approval.Actor{Principal: q.Principal, Session: q.Session}
 	if q.Kind != approval.Gate && q.Session != "" {
 		submitter.HumanInput = true // the client decides whether to display the question
@@ -94,8 +86,9 @@ func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID)
 			ids = append(ids, q.Session)
 		}
 	}
+	isFor := q.Recipients(now)
 	b.eachCandidate(q, func(actor *approval.Actor) {
-		if actor.Session != q.Session && q.IsFor(actor, now) {
+		if actor.Session != q.Session && isFor(actor) {
 			ids = append(ids, actor.Session)
 		}
 	})
@@ -114,37 +107,32 @@ func (b *Broker) Asked(row approval.Row, request arcp.MessageID) {
 // asked adds or updates a pending question, and offers it to sessions that have attached since its
 // audience was chosen. It reports whether the question is new.
 func (b *Broker) asked(row approval.Row, request arcp.MessageID) (first bool) {
-	now := time.Now()
 	b.mu.Lock()
-	q := b.pending[row.ID]
-	first = q == nil && !row.CreatedAt.Before(b.since)
-	if q == nil {
-		q = new(Question)
-		b.pending[row.ID] = q
-		if b.byOwner[row.Principal] == nil {
-			b.byOwner[row.Principal] = make(map[string]*Question)
-		}
-		b.byOwner[row.Principal][row.ID] = q
-		b.opts.Metrics.ApprovalsPending.Set(float64(len(b.pending)))
-	}
-	q.Row = row
-	if q.Request = request; request != "" {
-		b.requests[request] = q
-	}
-	var newcomers []approval.Actor
-	if row.Job != "" && len(row.Sent) < approval.MaxSent { // else Sent has lost sessions that have got it
-		b.eachCandidate(&row, func(actor *approval.Actor) {
-			if row.IsFor(actor, now) {
-				newcomers = append(newcomers, *actor)
-			}
-		})
-	}
+	first = b.pending.find(row.ID) == nil && !row.CreatedAt.Before(b.since)
+	b.pending.put(&Question{Row: row, Request: request})
+	b.opts.Metrics.ApprovalsPending.Set(float64(b.pending.byID.Len()))
 	b.wakeLocked(row.ID)
 	b.mu.Unlock()
+	b.offerToNewcomers(&row)
+	return first
+}
+
+// offerToNewcomers offers a question to the attached sessions that have not got it. The caller has
+// added the question: a session that attaches from now on gets it from SessionAttached.
+func (b *Broker) offerToNewcomers(row *approval.Row) {
+	if row.Job == "" || len(row.Sent) >= approval.MaxSent { // Sent has lost sessions that have got it
+		return
+	}
+	var newcomers []approval.Actor
+	isFor := row.Recipients(time.Now())
+	b.eachCandidate(row, func(actor *approval.Actor) {
+		if isFor(actor) {
+			newcomers = append(newcomers, *actor)
+		}
+	})
 	for _, actor := range newcomers {
 		b.offer(row.Job, row.ID, actor)
 	}
-	return first
 }
 
 // Closed removes a question that is no longer pending. The host gets an event about its end.
@@ -164,15 +152,8 @@ func eventKind(q *approval.Row) string {
 // remove removes a question from the pending ones, and counts its end.
 func (b *Broker) remove(row approval.Row) {
 	b.mu.Lock()
-	if q := b.pending[row.ID]; q != nil {
-		delete(b.pending, row.ID)
-		delete(b.requests, q.Request)
-		if ofOwner := b.byOwner[row.Principal]; len(ofOwner) == 1 {
-			delete(b.byOwner, row.Principal)
-		} else {
-			delete(ofOwner, row.ID)
-		}
-		b.opts.Metrics.ApprovalsPending.Set(float64(len(b.pending)))
+	if b.pending.remove(row.ID) {
+		b.opts.Metrics.ApprovalsPending.Set(float64(b.pending.byID.Len()))
 	}
 	b.wakeLocked(row.ID)
 	b.mu.Unlock()
@@ -182,9 +163,7 @@ func (b *Broker) remove(row approval.Row) {
 
 // Oldest returns when the oldest pending question was asked; zero: none is pending.
 func (b *Broker) Oldest() (oldest time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, q := range b.pending {
+	for q := range b.Visible(&approval.Actor{Admin: true}, "") {
 		if oldest.IsZero() || q.Row.CreatedAt.Before(oldest) {
 			oldest = q.Row.CreatedAt
 		}
@@ -224,16 +203,17 @@ func (b *Broker) SessionAttached(actor approval.Actor) {
 		return
 	}
 	now := time.Now()
-	var rows []approval.Row
-	b.mu.Lock()
-	for _, q := range b.visibleLocked(&actor) {
-		if q.Row.Job != "" && q.Row.IsFor(&actor, now) {
-			rows = append(rows, q.Row)
+	var newest []*Question
+	for _, q := range b.snapshot(&actor).Descend(btreemap.Max[string](), btreemap.Min[string]()) {
+		if q.Row.Job != "" && q.Row.Visible(&actor) && q.Row.IsFor(&actor, now) {
+			newest = append(newest, q)
+		}
+		if len(newest) == maxOffers {
+			break
 		}
 	}
-	b.mu.Unlock()
-	for _, row := range rows[max(0, len(rows)-maxOffers):] {
-		b.offer(row.Job, row.ID, actor)
+	for _, q := range slices.Backward(newest) {
+		b.offer(q.Row.Job, q.Row.ID, actor)
 	}
 }
 
@@ -241,39 +221,36 @@ func (b *Broker) SessionAttached(actor approval.Actor) {
 // ones. The session finds the others with approval.questions.
 const maxOffers = 100
 
-// visibleLocked returns the questions that an actor may see, the oldest first.
-func (b *Broker) visibleLocked(actor *approval.Actor) (list []*Question) {
-	if actor.Admin || actor.Sees != nil {
-		for _, q := range b.pending {
-			if q.Row.Principal == actor.Principal || actor.Admin || actor.Sees(q.Row.Principal) {
-				list = append(list, q)
-			}
-		}
-	} else {
-		list = slices.Collect(maps.Values(b.byOwner[actor.Principal]))
-	}
-	slices.SortFunc(list, func(x, y *Question) int { return cmp.Compare(x.Row.ID, y.Row.ID) })
-	return list
-}
-
-// Visible returns copies of the questions that an actor may see, the oldest first.
-func (b *Broker) Visible(actor *approval.Actor) []Question {
+// snapshot returns the questions pending now that an actor may see, and perhaps others.
+func (b *Broker) snapshot(actor *approval.Actor) *tree {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var list []Question
-	for _, q := range b.visibleLocked(actor) {
-		list = append(list, *q)
+	if actor.Admin || actor.Sees != nil {
+		return b.pending.byID.Clone()
 	}
-	return list
+	return b.pending.cloneOf(actor.Principal)
+}
+
+// Visible returns the questions pending now that an actor may see and whose id is behind after,
+// sorted by id: the oldest first. The caller must not change them. The iteration holds no lock.
+func (b *Broker) Visible(actor *approval.Actor, after string) iter.Seq[*Question] {
+	snapshot := b.snapshot(actor)
+	return func(yield func(*Question) bool) {
+		for _, q := range snapshot.Ascend(btreemap.GT(after), btreemap.Max[string]()) {
+			if q.Row.Visible(actor) && !yield(q) {
+				return
+			}
+		}
+	}
 }
 
 // Find returns a pending question by its id or the id of its event.
 func (b *Broker) Find(id string) (Question, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	q := b.pending[id]
+	q := b.pending.find(id)
 	if q == nil {
-		q = b.requests[arcp.MessageID(id)]
+		q = b.pending.requests[arcp.MessageID(id)]
 	}
 	if q == nil {
 		return Question{}, false
@@ -286,7 +263,7 @@ func (b *Broker) Find(id string) (Question, bool) {
 func (b *Broker) CheckRoom(principal string) *arcp.Error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.byOwner[principal]) < MaxPending {
+	if b.pending.countOf(principal) < MaxPending {
 		return nil
 	}
 	return arcp.Errorf(arcp.CodeResourceExhausted, "%d questions of %s are pending already", MaxPending, principal).RetryAfter(1)
@@ -300,11 +277,8 @@ func (b *Broker) Wake(id string) {
 }
 
 // PendingOf returns the pending questions of a principal, the oldest first.
-func (b *Broker) PendingOf(principal string) []approval.Row {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	list := make([]approval.Row, 0, len(b.byOwner[principal]))
-	for _, q := range b.byOwner[principal] {
+func (b *Broker) PendingOf(principal string) (list []approval.Row) {
+	for q := range b.Visible(&approval.Actor{Principal: principal}, "") {
 		list = append(list, q.Row)
 	}
 	slices.SortFunc(list, func(x, y approval.Row) int { return cmp.Or(x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID)) })
@@ -313,7 +287,7 @@ func (b *Broker) PendingOf(principal string) []approval.Row {
 
 // EachPending calls fn with the principal and the details of every pending question.
 func (b *Broker) EachPending(fn func(principal string, details arcp.Raw)) {
-	for _, q := range b.Visible(&approval.Actor{Admin: true}) {
+	for q := range b.Visible(&approval.Actor{Admin: true}, "") {
 		fn(q.Row.Principal, q.Row.Details)
 	}
 }

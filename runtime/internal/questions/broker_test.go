@@ -14,6 +14,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store/mem"
 )
 
@@ -35,6 +36,7 @@ func newFixture(t *testing.T) *fixture {
 		Store:    st,
 		Sessions: sessions,
 		Agents:   agents.NewStore(agents.Options{Log: log, Store: st, Sessions: sessions}),
+		Changes:  txn.Committer{Log: log},
 		Metrics:  metrics.New(prometheus.NewRegistry(), "test"),
 	})}
 }
@@ -144,6 +146,36 @@ func TestSentQuestionIsNotOfferedAgain(t *testing.T) {
 	f.Asked(row, "msg_q1")
 	if len(offered) != 1 {
 		t.Errorf("a question that %d sessions have got is offered to %q, want nobody", approval.MaxSent, offered[1:])
+	}
+}
+
+// A session that attaches is offered the newest questions, the oldest of them first, and none that
+// it has already.
+func TestSessionAttachedOffersTheNewestQuestions(t *testing.T) {
+	f := newFixture(t)
+	var offered []string
+	f.Connect(func(_ arcp.JobID, question string, _ approval.Actor) { offered = append(offered, question) })
+	var want []string
+	for n := range maxOffers + 3 {
+		row := approval.Row{
+			ID:        fmt.Sprintf("q%04d", n),
+			Job:       "job_1",
+			Kind:      approval.Input,
+			Principal: "alice",
+			Status:    approval.Pending,
+			ExpiresAt: time.Now().Add(time.Hour),
+		}
+		if n == maxOffers+1 {
+			row.Sent = []arcp.SessionID{"sess_1"}
+		} else if n >= 2 {
+			want = append(want, row.ID)
+		}
+		f.Asked(row, "")
+	}
+	f.ask("q9999") // without a job
+	f.SessionAttached(approval.Actor{Principal: "alice", Session: "sess_1", HumanInput: true})
+	if !slices.Equal(offered, want) {
+		t.Errorf("offered %q, want %q", offered, want)
 	}
 }
 

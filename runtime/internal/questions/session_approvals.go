@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/RaduBerinde/btreemap"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
@@ -19,24 +21,11 @@ type SessionApprovals struct{ *Broker }
 // SessionApprovals returns the approvals without a job.
 func (b *Broker) SessionApprovals() SessionApprovals { return SessionApprovals{b} }
 
-// pendingApproval identifies a pending question without a job.
-type pendingApproval struct {
-	id, principal string
-	session       arcp.SessionID
-	expires       time.Time
-}
-
-// pending returns the pending questions without a job: of one session, or of all sessions if session
-// is empty.
-func (sa SessionApprovals) pending(session arcp.SessionID) (list []pendingApproval) {
+// snapshot returns the questions without a job that are pending now.
+func (sa SessionApprovals) snapshot() *approvalTree {
 	sa.mu.Lock()
 	defer sa.mu.Unlock()
-	for id, q := range sa.Broker.pending {
-		if q.Row.Job == "" && (session == "" || q.Row.Session == session) {
-			list = append(list, pendingApproval{id, q.Row.Principal, q.Row.Session, q.Row.ExpiresAt})
-		}
-	}
-	return list
+	return sa.pending.approvals.Clone()
 }
 
 // Change changes an approval that no job waits for. change is called again if another goroutine
@@ -114,20 +103,20 @@ func (sa SessionApprovals) Load(ctx context.Context) error {
 // EndOverdue cancels the approvals of sessions that have ended, and expires the approvals that
 // are unresolved at their deadline.
 func (sa SessionApprovals) EndOverdue(ctx context.Context, now time.Time) {
-	for _, q := range sa.pending("") {
-		if sa.opts.Sessions.Lives(q.session) && now.Before(q.expires) {
+	for key, q := range sa.snapshot().Ascend(btreemap.Min[approvalKey](), btreemap.Max[approvalKey]()) {
+		if sa.opts.Sessions.Lives(key.session) && now.Before(q.Row.ExpiresAt) {
 			continue
 		}
-		if err := sa.cancel(ctx, &q, now); err != nil && ctx.Err() == nil {
-			sa.opts.Logger.Error().Err(err).Str("approval_id", q.id).Msg("end an approval")
+		if err := sa.cancel(ctx, &q.Row, now); err != nil && ctx.Err() == nil {
+			sa.opts.Logger.Error().Err(err).Str("approval_id", key.id).Msg("end an approval")
 		}
 	}
 }
 
 // cancel cancels a question of a session that has ended, unless it has expired.
-func (sa SessionApprovals) cancel(ctx context.Context, q *pendingApproval, now time.Time) error {
-	actor := approval.Actor{Principal: q.principal, Session: q.session}
-	_, err := sa.Change(ctx, &actor, q.id, func(row *approval.Row) *arcp.Error {
+func (sa SessionApprovals) cancel(ctx context.Context, q *approval.Row, now time.Time) error {
+	actor := approval.Actor{Principal: q.Principal, Session: q.Session}
+	_, err := sa.Change(ctx, &actor, q.ID, func(row *approval.Row) *arcp.Error {
 		if row.Status == approval.Pending {
 			row.Cancel(now.UTC(), "its session has ended")
 		}
@@ -139,8 +128,11 @@ func (sa SessionApprovals) cancel(ctx context.Context, q *pendingApproval, now t
 // EndSession cancels the questions of a session that ends, in the transaction of ctx.
 func (sa SessionApprovals) EndSession(ctx context.Context, id arcp.SessionID) error {
 	now := time.Now()
-	for _, q := range sa.pending(id) {
-		if err := sa.cancel(ctx, &q, now); err != nil {
+	for key, q := range sa.snapshot().Ascend(btreemap.GE(approvalKey{session: id}), btreemap.Max[approvalKey]()) {
+		if key.session != id {
+			break
+		}
+		if err := sa.cancel(ctx, &q.Row, now); err != nil {
 			return err
 		}
 	}
