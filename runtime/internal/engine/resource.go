@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
@@ -162,12 +163,14 @@ func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name st
 }
 
 // cleanupRights returns the rights of a clean-up tool: those of the holder's job, and at most those that the
-// principal has now without elevations.
+// principal has now without elevations. The end of the job's lease does not count: without its clean-up the
+// resource would stay for ever.
 func (e *Engine) cleanupRights(holder *LeaseHolder) (Rights, error) {
 	limit, err := holder.lease()
 	if err != nil {
 		return Rights{}, err
 	}
+	limit = limit.Until(time.Time{})
 	stored := Rights{Trust: holder.Trust, MaxJobs: holder.MaxJobs, Lease: limit}
 	if e.cfg.Rights == nil || len(holder.Identity) == 0 {
 		return stored, nil
@@ -182,7 +185,7 @@ func (e *Engine) cleanupRights(holder *LeaseHolder) (Rights, error) {
 	if now.Trust.Rank() > stored.Trust.Rank() {
 		now.Trust = stored.Trust
 	}
-	now.Lease = cmp.Or(limit, now.Lease)
+	now.Lease = cmp.Or(limit.Until(now.Lease.ExpiresAt()), now.Lease)
 	return now, nil
 }
 

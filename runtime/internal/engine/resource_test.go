@@ -181,6 +181,8 @@ func TestCleanupRights(t *testing.T) {
 		elevated := LeaseHolder{Principal: "alice", Trust: arcp.Privileged, Lease: arcp.Raw(`{"fs.read":["/data/**"]}`), Identity: arcp.Raw(`"alice"`)}
 		trusted := elevated
 		trusted.Trust = arcp.Trusted
+		ended := trusted
+		ended.Lease = arcp.Raw(`{"fs.read":["/data/**"],"expires_at":"1999-12-31T00:00:00Z"}`)
 		old := elevated
 		old.Identity = nil
 		data, other := leaseFrom(t, `{"fs.read":["/data/**"]}`), leaseFrom(t, `{"fs.read":["/other"]}`)
@@ -198,6 +200,8 @@ func TestCleanupRights(t *testing.T) {
 			{"more trust than then", trusted, Rights{Trust: arcp.Privileged}, nil, "high", "PERMISSION_DENIED"},
 			{"less trust than then", trusted, Rights{Trust: arcp.Constrained}, nil, "low", "PERMISSION_DENIED"},
 			{"a covering lease", trusted, Rights{Trust: arcp.Trusted, Lease: data}, nil, "ok", ""},
+			{"the job's lease has ended", ended, Rights{Trust: arcp.Trusted, Lease: data}, nil, "ok", ""},
+			{"the principal's lease has ended", trusted, Rights{Trust: arcp.Trusted, Lease: decodeLease(ended.Lease)}, nil, "ok", "LEASE_EXPIRED"},
 			{"another lease", trusted, Rights{Trust: arcp.Trusted, Lease: other}, nil, "ok", "PERMISSION_DENIED"},
 			{"the principal is removed", trusted, Rights{}, removed, "ok", "PERMISSION_DENIED"},
 			{"stored by an earlier version", old, Rights{}, removed, "high", ""},

@@ -63,15 +63,6 @@ type run struct {
 	e *Engine
 	definition
 
-	// Owned by the supervisor.
-	attempt     uint32
-	times       jobTimes
-	state       arcp.JobState // when no attempt runs
-	gauge       stateGauge
-	lastJSeq    uint64 // position of the last event in the job's log
-	progress    progressState
-	checkpoints *checkpointSlots // nil: none was saved or read
-
 	// Changed by the supervisor. mu guards the list of questions, their rows and whether they are
 	// closed, and the children of the ledger: other goroutines read these. The saved revisions are
 	// only the supervisor's and, during a commit, the committer's.
@@ -85,6 +76,15 @@ type run struct {
 
 	wakec chan struct{} // buffered 1: there is input for the supervisor
 	done  completion
+
+	// Owned by the supervisor.
+	times       jobTimes
+	state       arcp.JobState // when no attempt runs
+	gauge       stateGauge
+	lastJSeq    uint64 // position of the last event in the job's log
+	progress    progressState
+	checkpoints *checkpointSlots // nil: none was saved or read
+	attempt     uint32
 
 	mu         sync.Mutex // guards the members below
 	lifecycle  lifecycle

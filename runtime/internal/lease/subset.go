@@ -97,6 +97,16 @@ func (l *Lease) WithPermissions(other *Lease) *Lease {
 	return &Lease{permissions: other.permissions, budget: l.budget, expires: earlier(l.expires, other.expires)}
 }
 
+// Until returns l with another end; zero: it never ends. Without a lease it returns nil.
+func (l *Lease) Until(end time.Time) *Lease {
+	if l == nil {
+		return nil
+	}
+	changed := *l
+	changed.expires = end
+	return &changed
+}
+
 // Inherit returns l with absent members copied from the parent: the earlier expiry, the
 // optionalNamespaces, and the amount of each currency of remaining, the remaining budget of the
 // parent. A negative amount counts as 0.

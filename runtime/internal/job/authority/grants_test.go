@@ -65,11 +65,11 @@ func TestGrantAnswer(t *testing.T) {
 func TestGrantWithinTheLimit(t *testing.T) {
 	limit := leaseOf(t, `{"fs.read":["/a/**"],"order":["order:*"]}`)
 	for _, c := range []struct {
-		name                 string
+		name                   string
 		by, permission, target string
-		now                  time.Time
-		limit                *lease.Lease
-		code                 arcp.Code
+		now                    time.Time
+		limit                  *lease.Lease
+		code                   arcp.Code
 	}{
 		{"within", "alice", "fs.read", "/a/b", t0, limit, ""},
 		{"another spelling", "alice", "fs_read", "/a/b", t0, limit, ""},
