@@ -32,9 +32,9 @@ func (j toolJob) SetWait(w *tool.WorkerWait) {
 func (w *workerWait) set(now time.Time, next *tool.WorkerWait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.reported == nil:
-	case w.reported == w.applied:
+	switch w.reported {
+	case nil:
+	case w.applied:
 		w.endedAt = now
 	default:
 		w.missed += now.Sub(w.reported.Since)
