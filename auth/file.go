@@ -140,7 +140,7 @@ func (f *file) principal(n *yaml.Node, at string) error {
 	return errors.Join(err, locate(n, at, invalid))
 }
 
-const hashHelp = `printf %s "$TOKEN" | sha256sum prints them`
+const hashHelp = "`arcp token hash` prints them"
 
 // parseHash parses the output of FileHash.
 func parseHash(s string) (hash [32]byte, err error) {

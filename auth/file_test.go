@@ -144,7 +144,7 @@ func TestBadFilesNameTheEntry(t *testing.T) {
 			"principals:\n- {name: a, tokens: ['" + hashA + "']}\n- {name: b, tokens: ['" + strings.Replace(hashA, "ca97", "CA97", 1) + "']}",
 			[]string{"line 3: principals[1].tokens[0]: the token belongs to another principal"}},
 		{"a plain token", "principals: [{name: a, tokens: [plain]}]",
-			[]string{"principals[0].tokens[0]: want sha256: and 64 hex digits", `printf %s "$TOKEN" | sha256sum`}},
+			[]string{"principals[0].tokens[0]: want sha256: and 64 hex digits", "`arcp token hash`"}},
 		{"a short hash", "principals: [{name: a, tokens: ['" + hashA[:70] + "']}]", []string{"want sha256: and 64 hex digits"}},
 		{"a hash with other letters",
 			"principals: [{name: a, tokens: ['" + strings.Replace(hashA, "ca97", "xyz!", 1) + "']}]",
