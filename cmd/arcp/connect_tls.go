@@ -76,12 +76,12 @@ func (tg *target) tlsProblem(err error) error {
 // tlsProblem returns why no TLS connection to an address can be made and the remedy, or nil for
 // other errors.
 func tlsProblem(address string, err error) error {
-	host := address
+	host, scheme := address, ""
 	if err == nil {
 		return nil
 	}
 	if u, parseErr := url.Parse(address); parseErr == nil {
-		host = u.Host
+		host, scheme = u.Host, u.Scheme+"://"
 	}
 	if e, ok := errors.AsType[x509.HostnameError](err); ok {
 		return fmt.Errorf("the certificate of %s is for %s: use this name in the URL", host, certificateNames(e.Certificate))
@@ -96,10 +96,10 @@ func tlsProblem(address string, err error) error {
 		return fmt.Errorf("%s refuses the TLS connection: %w", host, e)
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
-		return fmt.Errorf("%s answers without TLS: use a URL without TLS, with ws:// or http://", host)
+		return fmt.Errorf("%s answers without TLS: use a URL without TLS, with %s", host, strings.Replace(scheme, "s://", "://", 1))
 	}
 	if answersWithTLS(err) {
-		return fmt.Errorf("%s answers with TLS: use a URL with TLS, with wss:// or https://", host)
+		return fmt.Errorf("%s answers with TLS: use a URL with TLS, with %s", host, strings.Replace(scheme, "://", "s://", 1))
 	}
 	return nil
 }

@@ -205,13 +205,16 @@ func size[T int | int64](dst *T, least, most int64) func(any) error {
 
 func texts(v any) ([]string, error) {
 	items, ok := v.([]any)
+	if !ok {
+		return nil, errors.New("want a list of texts: [...]")
+	}
 	list := make([]string, len(items))
 	for i, item := range items {
 		s, is := item.(string)
-		list[i], ok = s, ok && is && !strings.Contains(s, "\x00")
-	}
-	if !ok {
-		return nil, errors.New("want a list of texts: [...]")
+		if !is || strings.Contains(s, "\x00") {
+			return nil, fmt.Errorf("want a list of texts: item %d is none, put it in quotes", i+1)
+		}
+		list[i] = s
 	}
 	return list, nil
 }

@@ -201,7 +201,7 @@ func TestEveryMistakeIsReported(t *testing.T) {
   - {name: d, exec: [x], output: text, stream: stdout}
   - {name: b, exec: ["false"]}`)
 	want := []string{
-		`3:11: tools[0] (a).exec: want a list of texts: [...]`,
+		`3:11: tools[0] (a).exec: want a list of texts: item 2 is none, put it in quotes`,
 		`4:5: tools[0] (a): unknown key "limts"; did you mean "limits"?`,
 		`6:19: tools[0] (a).limits.timeout_ms: want a whole number from 0 to 2592000000`,
 		`7:15: tools[0] (a).limits.memory: want a size such as 64KiB or 8MiB, from 1048576 to 1125899906842624 bytes`,
