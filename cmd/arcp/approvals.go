@@ -65,6 +65,7 @@ type approvalArgs struct {
 func newApprovalsShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show ID", Short: "Show an approval or another question", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeApprovals(a, t)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		q, err := ask[arcp.QuestionView](ctx, c, "approval.get", approvalArgs{args[0]})
 		if err != nil {
@@ -160,6 +161,7 @@ func newApprovalsApprove(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeApprovals(a, t)
 	cmd.Flags().Uint64Var(&seconds, "seconds", 0, "duration of a permission in seconds; default: as requested")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		if seconds == 0 {
@@ -174,6 +176,7 @@ func newApprovalsDeny(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{Use: "deny ID", Short: "Deny an approval or a permission", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeApprovals(a, t)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason of the denial")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		return a.resolve(ctx, c, "approval.resolve", resolveArgs{ApprovalID: args[0], Reason: reason})
@@ -259,6 +262,7 @@ func newApprovalsWait(a *app) *cobra.Command {
 		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeApprovals(a, t)
 	addDuration(cmd.Flags(), &timeout, "timeout", 0, "limit of the wait; default: until the approval expires")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		w, err := waitFor(ctx, c, args[0], timeout)

@@ -165,11 +165,32 @@ func TestApproverOfAnother(t *testing.T) {
 	}
 	asked := as("alice", "invoke", "approval.request", deploy)
 	id := idOf(t, asked.stdout)
+	wantOutcome(t, "completed", cli(t, "__complete", "approvals", "approve", "--url", p.url, "--token", "ann", ""), exitOK, id+"\talice ", "")
+	wantOutcome(t, "completed", cli(t, "__complete", "input", "answer", "--url", p.url, "--token", "ann", ""), exitOK, id+"\talice ", "")
 	wantRefusal(t, as("alice", "approvals", "approve", id), exitDenied, "this needs the role approver")
 	wantOutcome(t, "nothing to answer", as("alice", "input", "ls"), exitOK, "QUESTION", "")
 	wantOutcome(t, "what ann may answer", as("ann", "input", "ls"), exitOK, id, "")
 	wantOutcome(t, "a choice is one, too", as("ann", "input", "answer", id, "--choice", "approve"), exitOK, id+" is resolved: approve\n", "")
 	wantOutcome(t, "who it was", as("alice", "approvals", "show", id), exitOK, "by         ann\n", "")
+}
+
+// A principal lists the jobs of another one that it sees.
+func TestJobsOfAnother(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--data", ":memory:", "--demo", "--auth-file", write(t, filepath.Join(t.TempDir(), "auth.yaml"), `principals:
+  - {name: alice, tokens: ["`+hashOf("alice")+`"]}
+  - {name: ann, tokens: ["`+hashOf("ann")+`"], sees: ["ali*"]}
+`))
+	as := func(token string, args ...string) outcome {
+		t.Helper()
+		return cli(t, append(args, "--url", p.url, "--token", token)...)
+	}
+	id := strings.TrimSpace(as("alice", "invoke", "demo.sleep", `{"ms":3600000}`, "--detach").stdout)
+	wantOutcome(t, "those of alice", as("ann", "jobs", "ls", "--principal", "alice"), exitOK, id, "")
+	if own := as("ann", "jobs", "ls"); strings.Contains(own.stdout, id) {
+		t.Errorf("without --principal: %v", own)
+	}
+	wantRefusal(t, as("alice", "jobs", "ls", "--principal", "ann"), exitDenied, "PERMISSION_DENIED")
 }
 
 func TestApprovalsRefusesBadArguments(t *testing.T) {

@@ -133,3 +133,20 @@ func completeSessions(a *app, tg *target) cobra.CompletionFunc {
 		return words, err
 	})
 }
+
+// completeQuestions completes the first argument with the id of a pending question that list, a tool, returns.
+func completeQuestions(a *app, tg *target, list string, args map[string]any) cobra.CompletionFunc {
+	return firstOnly(completeFrom(a, tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {
+		page, err := ask[arcp.Page[arcp.QuestionView]](ctx, c, list, args)
+		for i := range page.Items {
+			q := &page.Items[i]
+			words = append(words, suggestion(q.ApprovalID, q.Principal+" "+q.Action))
+		}
+		return words, err
+	}))
+}
+
+// completeApprovals completes the first argument with the id of a pending approval or another question.
+func completeApprovals(a *app, tg *target) cobra.CompletionFunc {
+	return completeQuestions(a, tg, "approval.list", map[string]any{"limit": maxRows, "status": arcp.QuestionPending})
+}

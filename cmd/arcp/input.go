@@ -79,6 +79,7 @@ func newInputAnswer(a *app) *cobra.Command {
 		Args: argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeQuestions(a, t, "approval.questions", map[string]any{"limit": maxRows})
 	f := cmd.Flags()
 	f.StringVar(&in.ChoiceID, "choice", "", "the id of an option")
 	f.BoolVar(&in.Grant, "grant", false, "grant the permission")

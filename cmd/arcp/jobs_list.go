@@ -31,10 +31,10 @@ type jobList struct {
 func newJobsList(a *app) *cobra.Command {
 	jl := &jobList{stderr: a.stderr}
 	l := &list[arcp.JobEntry]{
-		short: "List your jobs, the newest first",
-		long: "Lists your jobs, the newest first. DURATION is the time from the start of a job to its end,\n" +
-			"or to now; it is empty for a job that has not started. Calls of the tools of the runtime\n" +
-			"itself are listed if --tool names the tool.",
+		short: "List jobs, the newest first",
+		long: "Lists your jobs, or those of --principal, the newest first. DURATION is the time from the\n" +
+			"start of a job to its end, or to now; it is empty for a job that has not started. Calls of\n" +
+			"the tools of the runtime itself are listed if --tool names the tool.",
 		limit: 50,
 		fetch: jl.fetch,
 		columns: []column[arcp.JobEntry]{
@@ -50,6 +50,7 @@ func newJobsList(a *app) *cobra.Command {
 	jl.addFlags(cmd)
 	setCompletion(cmd, "tool", completeFrom(a, l.target, toolNames))
 	setCompletion(cmd, "session", completeSessions(a, l.target))
+	setCompletion(cmd, "principal", cobra.NoFileCompletions)
 	checked := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if err := jl.check(); err != nil {
@@ -103,6 +104,7 @@ func (jl *jobList) addFlags(cmd *cobra.Command) {
 	_ = f.MarkHidden("agent") // the flag exists
 	addDuration(f, &jl.since, "since", 0, "only jobs that were submitted within this time, for example 2h")
 	f.StringVar(&jl.session, "session", "", "only jobs of the session `ID`")
+	f.StringVar(&jl.filter.Principal, "principal", "", "jobs of another principal `NAME` that you see, or as an admin of any; default: your own")
 	f.BoolVar(&jl.oldestFirst, "oldest-first", false, "list the oldest jobs first")
 	exclude(cmd, "since", "cursor")
 	exclude(cmd, "tool", "agent")
