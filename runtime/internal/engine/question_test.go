@@ -575,6 +575,7 @@ func TestApprovalOfLargeArguments(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Second)
+			synctest.Wait()
 		}
 		if calls != 2 {
 			t.Errorf("%d calls, want one for each approval", calls)

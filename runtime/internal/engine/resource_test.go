@@ -253,6 +253,7 @@ func TestIdentityOfAHolder(t *testing.T) {
 		f.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), nil)
 		f.restart(1)
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		var got []string
 		for _, h := range l.holders {
 			got = append(got, string(h.Identity))
