@@ -448,12 +448,16 @@ func writeThoughtChunk(o *object, e *encoder) { e.string(o, "text", e.get("conte
 // names of all libraries (§9.8.2).
 func writeRotated(o *object, e *encoder) {
 	id, value := e.get("id"), e.get("value")
+	text := value
+	if !isText(value) { // the libraries read a text
+		text = nil
+	}
 	e.status(o)
 	o.raw("message", id)
 	for _, m := range [...]struct {
 		name  string
 		value arcp.Raw
-	}{{"id", id}, {"value", value}, {"credential_id", id}, {"credential_value", value}} {
+	}{{"id", id}, {"value", text}, {"credential_id", id}, {"credential_value", text}} {
 		o.raw(m.name, m.value)
 	}
 	o.name("details")
