@@ -218,8 +218,8 @@ func TestCleanupRights(t *testing.T) {
 	})
 }
 
-// The identity of a resource lease is that of the submit, for children as well. A job of an earlier process has
-// that of its session.
+// A resource lease stores the identity with which the job was submitted. A child stores that of its root job. After
+// a restart, a job stores the identity of its session.
 func TestIdentityOfAHolder(t *testing.T) {
 	l, now := &fakeLeases{}, &fakeRights{}
 	runEngine(t, func(c *Config) { c.Resources, c.Rights = l, now.get }, func(f *fixture) {

@@ -58,7 +58,9 @@ func TestLateEventsReachNoOtherPrincipal(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("first"), answer("x"))
 		s.AddTool(plainTool("next"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			_ = req.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Data: "flushed for the first call"})
+			if err := req.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Data: "flushed for the first call"}); err != nil {
+				return nil, err
+			}
 			res, err := req.Session.Elicit(ctx, &sdk.ElicitParams{Message: "Confirm the first call?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)})
 			if err != nil {
 				return nil, err
