@@ -149,7 +149,7 @@ type toolQueue struct {
 // queueEntry has the state of a run in the queue of its tool.
 type queueEntry struct {
 	slot       slotState
-	passedOver int        // how often a later job of the principal got a slot instead
+	passedOver int32      // how often a later job of the principal got a slot instead
 	wait       *queueWait // the present or the latest wait in the queue; nil: there was none
 }
 
