@@ -3,7 +3,9 @@ package engine
 import (
 	"cmp"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
@@ -135,9 +137,28 @@ func trustOption(level arcp.TrustLevel) arcp.TrustLevel {
 // maxRuntimeLimit bounds max_runtime_sec, in seconds: a year.
 const maxRuntimeLimit = 365 * 24 * 3600
 
+// Bounds of the texts of a submit, in bytes. They are in memory with the job, and
+// Limits.MaxArguments does not count them.
+const (
+	maxKey         = arcp.MaxIDLen // as in the envelope
+	maxRetryOption = 1 << 10
+	maxNumber      = 64
+)
+
+// checkKey refuses an idempotency key in a payload that an envelope must not have.
+func checkKey(key string) *arcp.Error {
+	if len(key) > maxKey || strings.ContainsFunc(key, unicode.IsControl) {
+		return arcp.Errorf(arcp.CodeInvalidRequest, "idempotency_key may have at most %d bytes and no control characters", maxKey)
+	}
+	return nil
+}
+
 func parseMaxRuntime(n *arcp.Number) (time.Duration, *arcp.Error) {
 	if n == nil {
 		return 0, nil
+	}
+	if len(*n) > maxNumber {
+		return 0, arcp.Errorf(arcp.CodeInvalidRequest, "max_runtime_sec may have at most %d characters", maxNumber)
 	}
 	s, err := strconv.ParseFloat(string(*n), 64)
 	if err != nil || s <= 0 || s > maxRuntimeLimit {

@@ -21,6 +21,9 @@ func retryOf(t *tool.Tool, option arcp.Raw) (tool.Retry, *arcp.Error) {
 	if len(option) == 0 || option.Kind() == 'n' {
 		return t.Retry, nil
 	}
+	if len(option) > maxRetryOption {
+		return tool.Retry{}, arcp.Errorf(arcp.CodeInvalidRequest, "retry may have at most %d bytes", maxRetryOption)
+	}
 	r, err := tool.ParseRetry(option)
 	switch {
 	case err != nil:

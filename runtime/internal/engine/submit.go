@@ -123,6 +123,9 @@ func (s *Submit) newRun(e *Engine) (*run, *arcp.Error) {
 		e.cfg.audit().denied("submit", s.Principal, s.Session, t.Ref(), "trust")
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
+	if err := checkKey(s.Payload.IdempotencyKey); err != nil {
+		return nil, err
+	}
 	maxRuntime, err := parseMaxRuntime(s.Payload.MaxRuntimeSec)
 	if err != nil {
 		return nil, err
