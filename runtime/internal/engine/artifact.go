@@ -86,13 +86,13 @@ func (a *addArtifact) apply(s *supervisor, _ time.Time) {
 	s.write.addCommands(a)
 }
 
-func (a *addArtifact) committed(_ *jobWriter, err error) { a.end(endedIf(err)) }
+func (a *addArtifact) committed(_ *jobWriter, err error) { a.end(err) }
 func (a *addArtifact) rejected(*Engine, bool)            { a.end(errEnded) }
 
-// end ends the upload and answers the tool.
+// end ends the upload with the result of its commit, and answers the tool.
 func (a *addArtifact) end(err error) {
 	a.upload.Committed(err)
-	a.done <- err
+	a.done <- endedIf(err)
 }
 
 func (j toolJob) OpenArtifact(ctx context.Context, id arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error) {
