@@ -65,7 +65,11 @@ func (t *sessionTools) list(ctx context.Context, caller *Caller, in sessionsList
 			if err != nil {
 				return err
 			}
-			if !add(paging.TimeKey(s.CreatedAt, string(s.ID)), 0, item) {
+			size := 0
+			if item != nil {
+				size = len(item.ClientKind)
+			}
+			if !add(paging.TimeKey(s.CreatedAt, string(s.ID)), size, item) {
 				break
 			}
 		}
