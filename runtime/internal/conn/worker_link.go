@@ -30,14 +30,14 @@ func (wl *workerLink) full() bool {
 	return wl.frames.Load() >= maxWorkFrames || wl.bytes.Load() >= maxWorkBytes
 }
 
-// offer attaches the session to the pool if it may execute jobs. Otherwise it detaches the session.
+// offer attaches the session to the pool if it may execute jobs. Otherwise the session loses its jobs.
 func (wl *workerLink) offer(actor approval.Actor) {
 	switch {
 	case !wl.c.session.negotiated(arcp.FeatureExecutes):
 	case actor.Worker:
 		wl.c.srv.opts.Workers.Attach(actor, wl)
 	default:
-		wl.detach()
+		wl.c.srv.opts.Workers.Revoke(wl.c.id, wl)
 	}
 }
 

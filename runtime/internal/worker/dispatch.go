@@ -287,7 +287,7 @@ func (d *dispatch) setWait(w *tool.WorkerWait) {
 
 // waitForReconnect says that the attempt waits for its worker to reconnect. Called with Pool.mu.
 func (d *dispatch) waitForReconnect(now time.Time) {
-	if d.hasOutcome {
+	if d.hasOutcome || d.lost != "" {
 		return
 	}
 	d.setWait(&tool.WorkerWait{Reason: arcp.WaitReconnect, Since: now, Worker: d.workerName(), Until: now.Add(d.pool.reconnectTimeout)})

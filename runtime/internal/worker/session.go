@@ -10,10 +10,15 @@ import (
 
 // Attach sets the connection of a session that executes tools. A new connection gets the session's
 // dispatches again, under the same ids. Attach is called again for the same connection when the
-// actor has changed.
+// actor has changed. The dispatches of principals that it may not serve any more are lost.
 func (p *Pool) Attach(actor approval.Actor, conn Conn) {
 	p.mu.Lock()
 	ws := p.workerOf(&actor)
+	for d := range ws.dispatches {
+		if !ws.executesFor(d.attempt().Info().Principal) {
+			d.revoke()
+		}
+	}
 	if ws.conn != conn {
 		ws.conn = conn
 		p.updateMetric(ws)
@@ -56,6 +61,18 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	p.updateSlots(refs)
 }
 
+// Revoke is Detach for a session that may not execute jobs any more. Its dispatches are lost at once.
+func (p *Pool) Revoke(session arcp.SessionID, conn Conn) {
+	p.mu.Lock()
+	if ws := p.workers[session]; ws != nil && ws.conn == conn {
+		for d := range ws.dispatches {
+			d.revoke()
+		}
+	}
+	p.unlock()
+	p.Detach(session, conn)
+}
+
 // expire loses the dispatches of a session without a new connection since its disconnect.
 func (p *Pool) expire(ws *workerSession, disconnect uint64) {
 	p.mu.Lock()
@@ -76,6 +93,12 @@ func (ws *workerSession) stopTimer() {
 
 // sessionEnded says of a worker that its session has ended, or that it has disconnected without an agent.
 const sessionEnded = "has no connection and is not registered any more"
+
+// revoke cancels and loses a dispatch that the worker may not execute any more. Called with Pool.mu.
+func (d *dispatch) revoke() {
+	d.deliver(d.cancel("the worker may not execute the job any more"))
+	d.lose("may not execute the job any more")
+}
 
 // lose ends the dispatches of the session. reason follows the name of the worker. Called with p.mu.
 func (ws *workerSession) lose(reason string) {
@@ -175,9 +198,9 @@ func (p *Pool) dispatchOf(session arcp.SessionID, env *arcp.Envelope) *dispatch 
 func (d *dispatch) admit(env *arcp.Envelope) (ok bool, err *arcp.Error) {
 	answer := env.Type == arcp.Ack || env.Type == arcp.Nack
 	switch {
-	case answer && (d == nil || d.ended || d.hasOutcome):
+	case answer && (d == nil || d.ended || d.lost != "" || d.hasOutcome):
 		return false, nil
-	case d == nil || d.ended:
+	case d == nil || d.ended || d.lost != "":
 		return false, precondition("%s: the session does not run this attempt of the job: "+
 			"job_id and correlation_id must be those of its tool.invoke", env.Type)
 	case d.hasOutcome:
