@@ -59,6 +59,7 @@ type Identity struct {
 	// Set.Revalidate reads the members below.
 	TokenFingerprint Secret `json:"TokenPrint,omitzero"` // identifies the bearer token: a hash of its HashToken; empty: none
 	Issuer           string // claim iss of the JWT
+	KeyFingerprint   string `json:",omitzero"` // identifies the key that signed the JWT: a hash; empty: any key of the issuer
 	RolesClaim       string // claim of the JWT with the roles; empty: the roles are configured
 }
 

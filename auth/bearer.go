@@ -87,9 +87,11 @@ func (h holder) identity() Identity {
 
 // tokenFingerprint identifies a token in a stored session. The hash of the token itself is the key of its
 // challenges and must not be stored there.
-func tokenFingerprint(hash [sha256.Size]byte) Secret {
-	sum := sha256.Sum256(append([]byte("arcp token of a session\x00"), hash[:]...))
-	return Secret(hex.EncodeToString(sum[:]))
+func tokenFingerprint(hash [sha256.Size]byte) Secret { return Secret(fingerprint("token", hash[:])) }
+
+func fingerprint(kind string, secret []byte) string {
+	sum := sha256.Sum256(append([]byte("arcp "+kind+" of a session\x00"), secret...))
+	return hex.EncodeToString(sum[:])
 }
 
 // answered returns the index of the key that made the response; -1 for none. It computes b.rounds

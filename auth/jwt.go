@@ -96,6 +96,7 @@ func (s *signedJWT) check(token Secret, now time.Time) (verified, error) {
 	if err != nil {
 		return verified{}, err
 	}
+	id.KeyFingerprint = key.print
 	nonce, _ := claims["nonce"].(string)
 	return verified{identity: id, key: key, nonce: nonce}, nil
 }

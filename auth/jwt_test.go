@@ -15,7 +15,7 @@ func TestSignedJWTIdentifiesThePrincipal(t *testing.T) {
 	set := NewSet(hmacConfig(t, ""))
 	want(t, "a stranger is a trusted client until the token ends", begin(t, set, jwtRequest(signedToken(t, nil))), Identity{
 		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleClient}, Trust: arcp.Trusted,
-		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example",
+		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example", KeyFingerprint: keyFingerprint(),
 	})
 }
 
@@ -29,7 +29,7 @@ principals:
 	want(t, "the auth file describes the principal", id, Identity{
 		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver}, Trust: arcp.Privileged,
 		Limits: Limits{Jobs: 7}, Sees: []string{"*"}, Lease: []byte(`{"tool.call":["a"]}`),
-		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example",
+		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example", KeyFingerprint: keyFingerprint(),
 	})
 	id = begin(t, set, jwtRequest(signedToken(t, map[string]any{"groups": []string{"admin"}})))
 	want(t, "the roles claim goes before the file", id.Roles, []Role{RoleAdmin})

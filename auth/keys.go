@@ -38,6 +38,7 @@ type key struct {
 	kind       string // for errors
 	algorithms []string
 	material   func() any // in the form of golang-jwt; a func, so fmt does not print the secret
+	print      string     // Identity.KeyFingerprint of its tokens
 }
 
 // mayVerify reports whether the key may verify a token with this header.
@@ -46,7 +47,7 @@ func (k *key) mayVerify(algorithm, kid string) bool {
 }
 
 func newSecretKey(secret []byte) (*key, error) {
-	k := &key{kind: fmt.Sprintf("secret of %d bytes", len(secret)), material: func() any { return secret }}
+	k := &key{kind: fmt.Sprintf("secret of %d bytes", len(secret)), material: func() any { return secret }, print: fingerprint("key", secret)}
 	for _, a := range []struct {
 		name  string
 		bytes int // at least as long as the hash: RFC 7518 §3.2
@@ -80,6 +81,11 @@ func newPublicKey(public any) (*key, error) {
 	if k.algorithms == nil {
 		return nil, errors.New("the kind of key is not supported: use RSA, P-256, P-384, P-521 or Ed25519")
 	}
+	encoded, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return nil, fmt.Errorf("the key cannot be used: %w", err)
+	}
+	k.print = fingerprint("key", encoded)
 	return k, nil
 }
 

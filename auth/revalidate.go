@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -49,15 +50,18 @@ func (b *bearer) renew(id Identity, _ Request) (Identity, error) {
 	return Identity{}, errNotKnown("the token")
 }
 
-// renew is identity without the claims of the token. Roles from a claim remain valid as long as the
-// issuer has the same roles claim.
+// renew is identity without the claims of the token. The issuer must still have the key that signed the token.
+// Roles from a claim remain valid as long as the issuer has the same roles claim.
 func (s *signedJWT) renew(id Identity, _ Request) (Identity, error) {
 	i := s.issuers[id.Issuer]
 	if i == nil || !strings.HasPrefix(id.Principal, i.prefix) {
 		return Identity{}, errNotKnown("the issuer")
 	}
+	if id.KeyFingerprint != "" && !slices.ContainsFunc(i.keys, func(k *key) bool { return k.print == id.KeyFingerprint }) {
+		return Identity{}, errNotKnown("the key of the JWT")
+	}
 	renewed := s.known(id.Principal, i)
-	renewed.Expires = id.Expires
+	renewed.Expires, renewed.KeyFingerprint = id.Expires, id.KeyFingerprint
 	if id.RolesClaim != "" && id.RolesClaim == i.rolesClaim {
 		renewed.Roles, renewed.RolesClaim = id.Roles, id.RolesClaim
 	}

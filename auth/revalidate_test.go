@@ -63,10 +63,10 @@ func TestJWTSessionHasPresentSettingsUntilItExpires(t *testing.T) {
 	want(t, "as long as nothing changes, nothing changes", revalidate(t, "", set, id), id)
 	set.Reload(hmacConfig(t, "principals: [{name: alice, roles: [observer], trust: constrained}]"))
 	want(t, "the entry has changed", revalidate(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver},
-		Trust: arcp.Constrained, Expires: id.Expires, Issuer: id.Issuer})
+		Trust: arcp.Constrained, Expires: id.Expires, Issuer: id.Issuer, KeyFingerprint: id.KeyFingerprint})
 	set.Reload(hmacConfig(t, ""))
 	want(t, "the entry is gone", revalidate(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: clientRoles,
-		Trust: arcp.Trusted, Expires: id.Expires, Issuer: id.Issuer})
+		Trust: arcp.Trusted, Expires: id.Expires, Issuer: id.Issuer, KeyFingerprint: id.KeyFingerprint})
 
 	set.Reload(hmacConfig(t, groups+alice))
 	id = begin(t, set, jwtRequest(signedToken(t, map[string]any{"groups": []string{"worker"}})))

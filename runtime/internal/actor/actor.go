@@ -70,13 +70,14 @@ func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionI
 }
 
 // Principal returns the identity of a principal that had a stored identity, as it is configured now. The
-// credential may have expired since, but its principal, its token or its issuer must still be configured.
+// credential may have expired since, and its issuer may have new keys, but its principal, its token or its issuer
+// must still be configured.
 func Principal(set *auth.Set, stored arcp.Raw) (auth.Identity, error) {
 	identity, err := decode(stored)
 	if err != nil {
 		return identity, err
 	}
-	identity.Expires = time.Time{}
+	identity.Expires, identity.KeyFingerprint = time.Time{}, ""
 	return Revalidate(set, identity)
 }
 
