@@ -395,3 +395,37 @@ func TestSpecContents(t *testing.T) {
 		t.Errorf("the contents of SPEC.md are not:\n%s", want.String())
 	}
 }
+
+// Each message, tool and member that the index of SPEC.md names is described in a section of its row.
+func TestSpecIndex(t *testing.T) {
+	spec, err := os.ReadFile("SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := make(map[string]string) // texts by anchor
+	for _, text := range regexp.MustCompile(`(?m)^###? `).Split(string(spec), -1)[1:] {
+		head, body, _ := strings.Cut(text, "\n")
+		sections[anchorOf(head)] = body
+	}
+	_, index, found := strings.Cut(string(spec), "\n| I want to … |")
+	index, _, _ = strings.Cut(index, "\n\n")
+	rows := strings.Split(index, "\n|")
+	if !found || len(rows) < 20 {
+		t.Fatalf("the index of SPEC.md has %d rows", len(rows))
+	}
+	for _, row := range rows[2:] {
+		var text strings.Builder
+		for _, m := range link.FindAllStringSubmatch(row, -1) {
+			text.WriteString(sections[strings.TrimPrefix(m[1], "#")])
+		}
+		names := quotedWord.FindAllStringSubmatch(row, -1)
+		for _, m := range names {
+			if !strings.Contains(text.String(), "`"+m[1]) {
+				t.Errorf("the index of SPEC.md links no section that describes %s:%s", m[0], row)
+			}
+		}
+		if len(names) == 0 {
+			t.Errorf("the index of SPEC.md names no message:%s", row)
+		}
+	}
+}
