@@ -5,7 +5,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Queues returns the jobs that wait for a slot of their tool. A tool with a limit is listed also if no job waits.
+// Queues returns the jobs that wait for a slot of their tool or for a worker. A tool with a limit is listed also if no
+// job waits.
 func Queues(e *Engine) (list []metrics.Queue) {
 	for _, t := range e.cfg.Tools.Tools() {
 		if t.Source != tool.SourceBuiltin && e.queues.limit(t) >= 0 {

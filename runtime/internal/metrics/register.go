@@ -69,8 +69,8 @@ func RegisterSnapshot(r prometheus.Registerer, read func() Snapshot, free func()
 	}
 	r.MustRegister(&snapshotCollector{
 		read:           read,
-		queued:         desc("jobs_queued", "Jobs that wait for a slot of their tool.", "tool"),
-		oldestQueued:   desc("jobs_queued_oldest_seconds", "Age of the oldest job that waits for a slot of its tool; 0: none waits.", "tool"),
+		queued:         desc("jobs_queued", "Jobs that wait for a slot of their tool or for a worker.", "tool"),
+		oldestQueued:   desc("jobs_queued_oldest_seconds", "Age of the oldest job that waits for a slot of its tool or for a worker; 0: none waits.", "tool"),
 		workers:        desc("tool_workers", "Connected sessions that execute a tool.", "tool"),
 		oldestApproval: desc("approvals_oldest_seconds", "Age of the oldest question that is not answered; 0: there is none."),
 		unacked:        desc("unacked_events", "Events that are kept for sessions because they are not acknowledged."),
