@@ -58,16 +58,16 @@ func (r recorder) MustRegister(cs ...prometheus.Collector) {
 	}
 }
 
-// tableRows returns the rows of the table below a heading of docs/operations.md, as their cells.
+// tableRows returns the rows of the table below a heading of docs/monitoring.md, as their cells.
 func tableRows(t *testing.T, heading string) (rows [][]string) {
 	t.Helper()
-	doc, err := os.ReadFile("../../docs/operations.md")
+	doc, err := os.ReadFile("../../docs/monitoring.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, found := strings.Cut(string(doc), "\n## "+heading+"\n")
 	if !found {
-		t.Fatalf("docs/operations.md has no section %s", heading)
+		t.Fatalf("docs/monitoring.md has no section %s", heading)
 	}
 	text, _, _ = strings.Cut(text, "\n## ")
 	for line := range strings.Lines(text) {
@@ -82,7 +82,7 @@ func tableRows(t *testing.T, heading string) (rows [][]string) {
 	return rows
 }
 
-func TestOperationsListsEveryMetric(t *testing.T) {
+func TestMonitoringListsEveryMetric(t *testing.T) {
 	t.Parallel()
 	reg := recorder{prometheus.NewRegistry(), make(map[string]string)}
 	cert := new(certificate)
@@ -105,14 +105,14 @@ func TestOperationsListsEveryMetric(t *testing.T) {
 	for name, labels := range reg.labels {
 		switch got, ok := listed[name]; {
 		case !ok:
-			t.Errorf("docs/operations.md does not list %s{%s}", name, labels)
+			t.Errorf("docs/monitoring.md does not list %s{%s}", name, labels)
 		case got != labels:
-			t.Errorf("docs/operations.md lists %s{%s}, which is %s{%s}", name, got, name, labels)
+			t.Errorf("docs/monitoring.md lists %s{%s}, which is %s{%s}", name, got, name, labels)
 		}
 	}
 	for name := range listed {
 		if _, ok := reg.labels[name]; !ok {
-			t.Errorf("docs/operations.md lists %s, which does not exist", name)
+			t.Errorf("docs/monitoring.md lists %s, which does not exist", name)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func value(t *testing.T, metrics, series string) float64 {
 	return -1
 }
 
-// logTable returns the levels and the fields of the messages in the table of docs/operations.md.
+// logTable returns the levels and the fields of the messages in the table of docs/monitoring.md.
 func logTable(t *testing.T) (levels map[string][]string, fields map[string][]string) {
 	levels, fields = make(map[string][]string), make(map[string][]string)
 	for _, row := range tableRows(t, "Logs") {
@@ -238,7 +238,7 @@ func checkMetrics(t *testing.T, before, metrics string) {
 
 var logTime = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
 
-// logCheck compares a log with the table of docs/operations.md.
+// logCheck compares a log with the table of docs/monitoring.md.
 type logCheck struct {
 	t    *testing.T
 	seen map[string]bool // messages
@@ -274,7 +274,7 @@ func (c logCheck) line(line map[string]any) {
 	message := fmt.Sprint(line["message"])
 	if _, ok := levels[message]; !ok {
 		if line["level"] == "info" {
-			c.t.Errorf("docs/operations.md does not list the message %q", message)
+			c.t.Errorf("docs/monitoring.md does not list the message %q", message)
 		}
 		return
 	}
@@ -285,7 +285,7 @@ func (c logCheck) line(line map[string]any) {
 	known := append(fields[message], "level", "time", "message")
 	for name, value := range line {
 		if message != "audit" && !slices.Contains(known, name) {
-			c.t.Errorf("docs/operations.md does not list the field %s of %q", name, message)
+			c.t.Errorf("docs/monitoring.md does not list the field %s of %q", name, message)
 		}
 		if value == "" {
 			c.t.Errorf("%q has %s without a value", message, name)

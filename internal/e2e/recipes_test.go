@@ -13,7 +13,7 @@ import (
 // recipeTimeout bounds a line of a recipe.
 const recipeTimeout = 2 * time.Minute
 
-// recipeHost is a machine as docs/operations.md describes it, below a directory.
+// recipeHost is a machine as docs/backup.md describes it, below a directory.
 type recipeHost struct {
 	t       *testing.T
 	root    string
@@ -129,10 +129,10 @@ func (h *recipeHost) follow(heading string, replace ...string) {
 	}
 }
 
-// The recipes of docs/operations.md, typed line by line, restore, upgrade and roll back a server.
+// The recipes of docs/backup.md, typed line by line, restore, upgrade and roll back a server.
 func TestRecipes(t *testing.T) {
 	endToEnd(t)
-	doc, err := os.ReadFile("docs/operations.md")
+	doc, err := os.ReadFile("docs/backup.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,18 +151,18 @@ func TestRecipes(t *testing.T) {
 	}
 	path, _, _ := strings.Cut(out, ": ")
 	lost := h.submit()
-	h.follow("### Restore", "20060102T150405Z", filepath.Base(path))
+	h.follow("## Restore", "20060102T150405Z", filepath.Base(path))
 	h.wantJob("a job of the copy", copied, true)
 	h.wantJob("a job after the copy", lost, false)
 
 	before := h.submit()
-	h.follow("### Upgrade")
+	h.follow("## Upgrade")
 	h.wantJob("a job before the upgrade", before, true)
 	if !isNew() {
 		t.Error("the new version is not installed")
 	}
 	after := h.submit()
-	h.follow("### Rollback")
+	h.follow("## Rollback")
 	h.wantJob("a job before the upgrade", before, true)
 	h.wantJob("a job after the upgrade", after, false)
 	if isNew() {

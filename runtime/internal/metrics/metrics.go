@@ -1,4 +1,4 @@
-// Package metrics has the collectors of the runtime. SPEC.md §8.2 and docs/operations.md list their
+// Package metrics has the collectors of the runtime. SPEC.md §8.2 and docs/monitoring.md list their
 // names and labels. Every label has a closed set of values: none has an id of a session, job,
 // principal, trace or artifact.
 package metrics

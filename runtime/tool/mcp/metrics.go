@@ -15,7 +15,7 @@ const (
 
 var states = []string{stateStarting, stateReady, stateWaiting}
 
-// Metrics counts the servers of a runtime (docs/operations.md). All sources share one Metrics.
+// Metrics counts the servers of a runtime (docs/monitoring.md). All sources share one Metrics.
 type Metrics struct {
 	servers  *prometheus.GaugeVec
 	ready    *prometheus.GaugeVec
