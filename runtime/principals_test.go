@@ -26,9 +26,8 @@ func readRolesTable(t *testing.T) rolesTable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, found := strings.Cut(string(doc), "\n<!-- roles: ")
-	_, text, _ = strings.Cut(text, "\n\n")
-	text, _, _ = strings.Cut(text, "\n\n")
+	_, text, found := strings.Cut(string(doc), "\n| action on data of another principal ")
+	text, _, _ = strings.Cut("| action "+text, "\n\n")
 	var lines [][]string
 	for line := range strings.Lines(text) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
