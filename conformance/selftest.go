@@ -22,8 +22,12 @@ const soundTimeout = time.Minute
 // moment at which another connection is served.
 const attempts = 3
 
-// silentTimeout bounds a check behind a silent fault.
-const silentTimeout = 2 * time.Second
+// A check behind a silent fault has silentFactor times the time that it took without the fault, and at least
+// silentTimeout: on a slow machine a check that still passes must not run into the limit.
+const (
+	silentTimeout = 2 * time.Second
+	silentFactor  = 5
+)
 
 // SelfTest proves that the checks can fail. For each fault of package proxy it puts the fault
 // between the checks and the target. At least one of the fault's checks that passes without the
@@ -54,7 +58,9 @@ func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 	slots := make(chan struct{}, parallelTrials)
 	var alone []int // faults of checks that restart the server
 	for i, f := range faults {
-		if slices.ContainsFunc(passing, func(c Check) bool { return slices.Contains(f.Checks, c.ID) && slices.Contains(c.Needs, NeedRestart) }) {
+		if slices.ContainsFunc(passing, func(c soundCheck) bool {
+			return slices.Contains(f.Checks, c.ID) && slices.Contains(c.Needs, NeedRestart)
+		}) {
 			alone = append(alone, i)
 			continue
 		}
@@ -96,12 +102,18 @@ func detecting(d arcp.Dialect, faults []proxy.Fault) []Check {
 	return slices.DeleteFunc(Checks(d), func(c Check) bool { return !slices.Contains(ids, c.ID) })
 }
 
+// soundCheck is a check that passes without a fault.
+type soundCheck struct {
+	Check
+	took time.Duration
+}
+
 // passedChecks returns the checks whose results are passed.
-func passedChecks(checks []Check, results []Result) []Check {
-	var list []Check
+func passedChecks(checks []Check, results []Result) []soundCheck {
+	var list []soundCheck
 	for i, c := range checks {
 		if results[i].Status == Passed {
-			list = append(list, c)
+			list = append(list, soundCheck{Check: c, took: time.Duration(results[i].Duration)})
 		}
 	}
 	return list
@@ -109,8 +121,8 @@ func passedChecks(checks []Check, results []Result) []Check {
 
 // trial tests one fault. It does not probe the server again, because the fault would change the
 // answers.
-func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) error {
-	var checks []Check
+func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []soundCheck) error {
+	var checks []soundCheck
 	for _, c := range passing {
 		if slices.Contains(f.Checks, c.ID) {
 			checks = append(checks, c)
@@ -136,7 +148,7 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 
 // protocolTrial tests one fault with the rules of the protocol only. It leaves out faults of House: whether the
 // protocol shows them may depend on the order of frames of several jobs.
-func (r *runner) protocolTrial(ctx context.Context, f proxy.Fault, checks []Check) error {
+func (r *runner) protocolTrial(ctx context.Context, f proxy.Fault, checks []soundCheck) error {
 	if f.House {
 		return nil
 	}
@@ -149,21 +161,21 @@ func (r *runner) protocolTrial(ctx context.Context, f proxy.Fault, checks []Chec
 }
 
 // detectionTimeout returns the limit for a check that should fail behind a fault.
-func detectionTimeout(f *proxy.Fault) time.Duration {
+func (c *soundCheck) detectionTimeout(f *proxy.Fault) time.Duration {
 	if f.Silent {
-		return silentTimeout
+		return max(silentTimeout, silentFactor*c.took)
 	}
 	return soundTimeout
 }
 
 // detects reports whether the check fails behind the fault, or receives a frame that violates a rule
 // of the levels, in one of the attempts.
-func (r *runner) detects(ctx context.Context, f *proxy.Fault, c *Check, levels []Level) bool {
+func (r *runner) detects(ctx context.Context, f *proxy.Fault, c *soundCheck, levels []Level) bool {
 	opts := *r.opts
-	opts.Levels, opts.Timeout = levels, detectionTimeout(f)
+	opts.Levels, opts.Timeout = levels, c.detectionTimeout(f)
 	for range attempts {
 		faulty := &runner{target: r.target.behind(f), opts: &opts, server: r.server}
-		res := faulty.runOne(ctx, c)
+		res := faulty.runOne(ctx, &c.Check)
 		if counts(f, &res) || faulty.findings.any() {
 			return true
 		}

@@ -138,6 +138,20 @@ func TestTimeoutsDetectSilentFaults(t *testing.T) {
 	}
 }
 
+// The limit of a check behind a silent fault grows with the time that the check takes without the fault.
+func TestSilentTimeoutFollowsTheSoundRun(t *testing.T) {
+	silent, loud := &proxy.Fault{Silent: true}, &proxy.Fault{}
+	for took, want := range map[time.Duration]time.Duration{0: silentTimeout, 3 * time.Second: silentFactor * 3 * time.Second} {
+		list := passedChecks([]Check{{ID: "a"}}, []Result{{Status: Passed, Duration: Millis(took)}})
+		if got := list[0].detectionTimeout(silent); got != want {
+			t.Errorf("a check that takes %v has the limit %v, want %v", took, got, want)
+		}
+		if got := list[0].detectionTimeout(loud); got != soundTimeout {
+			t.Errorf("the limit behind a fault that is not silent is %v, want %v", got, soundTimeout)
+		}
+	}
+}
+
 // A fault that only the rules of the level house detect needs its mark.
 func TestFaultMarksAreJudged(t *testing.T) {
 	for _, f := range proxy.Faults() {
