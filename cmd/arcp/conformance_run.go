@@ -101,6 +101,7 @@ func (r *conformanceRun) addTo(f *pflag.FlagSet) {
 
 func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	r.target.URL, r.target.TLS, r.target.Token = t.url, t.tls, t.token
+	r.subject.configure(&r.target) // before the flags are judged: the file may have what they lack
 	for _, step := range []func() error{r.choose, r.signs, r.reports.parse,
 		func() error { return r.policy.read(r.target.Dialect) }} {
 		if err := step(); err != nil {

@@ -63,13 +63,19 @@ func (s *conformanceSubject) resolve(a *app, t *target) (err error) {
 	return err
 }
 
-// start configures the target, and starts the server if the mapping file says how. Call stop after an error too.
-func (s *conformanceSubject) start(ctx context.Context, tg *conformance.Target) (stop func(), err error) {
+// configure fills the target from the command and from the mapping file; the flags take precedence.
+func (s *conformanceSubject) configure(tg *conformance.Target) {
 	tg.Exec = s.command
+	if s.mapping != nil {
+		s.mapping.Configure(tg)
+	}
+}
+
+// start starts the server if the mapping file says how. Call stop after an error too.
+func (s *conformanceSubject) start(ctx context.Context, tg *conformance.Target) (stop func(), err error) {
 	if s.mapping == nil {
 		return func() {}, nil
 	}
-	s.mapping.Configure(tg)
 	stop, err = s.mapping.Serve(ctx, tg)
 	if err != nil {
 		err = &exitError{exitUnreachable, err}

@@ -85,3 +85,14 @@ func TestConformanceWithMapping(t *testing.T) {
 	wantOutcome(t, "mapping", o, exitOK, "the check passes: remove it", "")
 	wantOutcome(t, "mapping", o, exitOK, "the server has no tool no.such, which the mapping file names for demo.sleep", "")
 }
+
+// The tokens that the checks sign are about the principal of the mapping file.
+func TestMappingCompletesTheFlags(t *testing.T) {
+	p, dir := demoServer(t), t.TempDir()
+	key := write(t, filepath.Join(dir, "jwt.key"), "a-secret-of-the-issuer-0123456789")
+	run := []string{"conformance", "run", "--check", "handshake.accepted", "--jwt-key", key, "--jwt-issuer", "https://issuer.invalid", "--mapping"}
+	nameless := write(t, filepath.Join(dir, "nameless.yaml"), "url: "+p.url+"\n")
+	wantRefusal(t, p.cli(append(run, nameless)...), exitUsage, "--jwt-subject is missing")
+	named := write(t, filepath.Join(dir, "named.yaml"), "principal: alice\nurl: "+p.url+"\n")
+	wantOutcome(t, "mapping with a principal", p.cli(append(run, named)...), exitOK, "1 passed", "")
+}
