@@ -125,8 +125,7 @@ var dedupFaults = []Fault{
 		newRewriter: rewriteReusedKey(func(f, first frame) frame { return first.with("id", f.ID) })},
 	{Defect: "job.unsubscribe also stops the events for a repeated submit", Checks: []string{"dedup.unsubscribe"}, House: true, Silent: true,
 		newRewriter: dropUnsubscribed},
-	// By the protocol alone dedup.unanswered sees it if the first submit has arrived before its connection was dropped.
-	{Defect: "a submit repeated on a later connection runs again", Checks: []string{"dedup.ended", "dedup.running", "dedup.takeover", "dedup.unanswered"}, House: true,
+	{Defect: "a submit repeated on a later connection runs again", Checks: []string{"dedup.ended", "dedup.running", "dedup.takeover", "dedup.unanswered"},
 		newShared: rerunRepeated},
 	{Defect: "a submit repeated on a later connection is not answered", Checks: []string{"dedup.ended"}, House: true, Silent: true,
 		newShared: dropRepeated},
