@@ -47,7 +47,8 @@ type received struct {
 
 	members  map[string]arcp.Raw // members of the envelope
 	strict   error               // why the frame does not decode strictly
-	repeated bool                // an event with its event_seq was received before
+	on       *validator          // of the connection
+	repeated bool                // an event with its event_seq was received on an earlier connection
 }
 
 // accepted returns the payload of session.accepted. Members of another type are left out.

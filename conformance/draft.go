@@ -26,10 +26,16 @@ type draftConn struct {
 }
 
 // draftSession has the events of a session over all its connections, by event_seq.
-type draftSession struct{ events map[uint64][]byte }
+type draftSession struct{ events map[uint64]draftEvent }
+
+// draftEvent is an event that was received last under its event_seq.
+type draftEvent struct {
+	text []byte
+	on   *draftConn
+}
 
 func newDraftConn(l *link, earlier *draftConn) *draftConn {
-	c := &draftConn{link: l, checker: strict.New(l.t.target.library()), secrets: l.t.tr.secrets, session: &draftSession{events: map[uint64][]byte{}}}
+	c := &draftConn{link: l, checker: strict.New(l.t.target.library()), secrets: l.t.tr.secrets, session: &draftSession{events: map[uint64]draftEvent{}}}
 	if earlier != nil {
 		c.session, c.secrets = earlier.session, earlier.secrets
 	}
@@ -92,17 +98,18 @@ func (c *draftConn) validate(text []byte) {
 		return
 	}
 	c.opened = c.opened || env.Type == script.SessionWelcome
-	before := c.session.events[env.EventSeq]
-	if before != nil && !bytes.Equal(before, text) {
-		broken = append(broken, violation{draftRule("replay"), fmt.Sprintf("event %d differs from what was sent before: %s", env.EventSeq, before)})
+	before, sent := c.session.events[env.EventSeq]
+	replayed := sent && before.on != c // a number that is used twice on one connection breaks the rule numbers
+	if replayed && !bytes.Equal(before.text, text) {
+		broken = append(broken, violation{draftRule("replay"), fmt.Sprintf("event %d differs from what was sent before: %s", env.EventSeq, before.text)})
 	}
 	if env.EventSeq != 0 {
-		c.session.events[env.EventSeq] = text
+		c.session.events[env.EventSeq] = draftEvent{text, c}
 		if wrong := c.numbers.next(env.EventSeq); wrong != "" {
 			broken = append(broken, violation{draftRule("numbers"), wrong})
 		}
 	}
-	c.t.judge(draftRules, &judged{env, before != nil}, broken)
+	c.t.judge(draftRules, &judged{env, replayed}, broken)
 }
 
 // violations returns the rules that a frame violates alone or as the library reads it.

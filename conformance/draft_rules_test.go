@@ -1,7 +1,10 @@
 package conformance
 
 import (
+	"fmt"
 	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // A gap or a repetition in event_seq is found, whatever the first number is.
@@ -40,6 +43,37 @@ func TestScopeOfRefusal(t *testing.T) {
 		}
 		if found != begun {
 			t.Errorf("job.failed without job_id after job.accepted %v: rule scope is broken: %v", begun, found)
+		}
+	}
+}
+
+// An event that is sent again on a later connection must not change. A number that is used twice on one connection breaks
+// the rule numbers, and is no replay.
+func TestDraftReplay(t *testing.T) {
+	event := func(seq int, message string) []byte {
+		return fmt.Appendf(nil, `{"arcp":"1.1","id":"m","type":"job.event","session_id":"sess_1","job_id":"job_1","event_seq":%d,`+
+			`"payload":{"kind":"log","ts":"2026-01-02T03:04:05Z","body":{"level":"info","message":%q}}}`, seq, message)
+	}
+	for name, test := range map[string]struct {
+		later  bool // the second event comes on a later connection
+		second []byte
+		want   map[string]Status
+	}{
+		"the same again":     {true, event(1, "one"), map[string]Status{"replay": Passed, "numbers": Passed}},
+		"another again":      {true, event(1, "two"), map[string]Status{"replay": Failed, "numbers": Passed}},
+		"a number two times": {false, event(1, "two"), map[string]Status{"replay": Skipped, "numbers": Failed}},
+	} {
+		run := newCheckRun(t.Context(), &Target{Dialect: arcp.DialectDraft}, nil)
+		c := newDraftConn(&link{t: run}, nil)
+		c.validate(event(1, "one"))
+		if test.later {
+			c = newDraftConn(&link{t: run}, c)
+		}
+		c.validate(test.second)
+		for id, want := range test.want {
+			if res := run.findings.result(&Check{ID: "draft.frames." + id}); res.Status != want {
+				t.Errorf("%s: %s is %s, want %s", name, id, res.Status, want)
+			}
 		}
 	}
 }

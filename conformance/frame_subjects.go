@@ -18,7 +18,7 @@ type subject struct {
 // judged is a received frame to which rules were applied.
 type judged struct {
 	arcp.Envelope
-	repeated bool // an event with its event_seq was received before
+	repeated bool // an event with its event_seq was received on an earlier connection
 }
 
 // subjects are the subjects of the rules of frames, by the id of the check.

@@ -19,7 +19,7 @@ type record struct {
 	calls    map[arcp.MessageID]bool // submits of a worker as part of a job
 	assigned map[arcp.MessageID]bool // tool.invoke and interrupt messages received by a worker
 	streams  map[arcp.StreamID]bool  // that the client writes to jobs
-	events   map[uint64]*received    // by event_seq
+	events   map[uint64]*received    // by event_seq, as received last
 	asked    map[arcp.MessageID]bool // questions received
 }
 

@@ -69,7 +69,9 @@ func (v *validator) frame(text []byte) (f *received, broken []violation) {
 	if v.lenient {
 		return f, nil
 	}
-	f.repeated = f.EventSeq != 0 && v.rec.events[f.EventSeq] != nil
+	f.on = v
+	before := v.rec.events[f.EventSeq]
+	f.repeated = f.EventSeq != 0 && before != nil && before.on != v
 	known := arcp.Lookup(f.Type) != nil
 	for i := range v.rules {
 		r := &v.rules[i]
@@ -291,17 +293,18 @@ func (jv *jobView) countChunk(f *received) error {
 	return nil
 }
 
-// unchanged checks that an event replayed on a later connection is unchanged.
-func (v *validator) unchanged(f *received) error {
+// unchanged checks that an event replayed on a later connection is unchanged. A number that is used twice on one
+// connection breaks the rule numbers.
+func (v *validator) unchanged(f *received) (err error) {
 	if f.EventSeq == 0 {
 		return nil
 	}
-	if before := v.rec.events[f.EventSeq]; before != nil {
-		return sameEvent(f, before, "arcp")
+	if f.repeated {
+		err = sameEvent(f, v.rec.events[f.EventSeq], "arcp")
 	}
 	v.rec.events[f.EventSeq] = f
 	v.rec.asked[f.ID] = v.rec.asked[f.ID] || slices.Contains(questions, f.Type)
-	return nil
+	return err
 }
 
 // questions are the types that ask people.
@@ -312,7 +315,7 @@ func sameEvent(f, before *received, except ...string) error {
 	for _, list := range []map[string]arcp.Raw{before.members, f.members} {
 		for name := range list {
 			if got, old := f.members[name], before.members[name]; !slices.Contains(except, name) && string(got) != string(old) {
-				return fmt.Errorf("%s of event %d is %s, want %s as first sent", name, before.EventSeq, orNone(got), orNone(old))
+				return fmt.Errorf("%s of event %d is %s, want %s as sent before", name, before.EventSeq, orNone(got), orNone(old))
 			}
 		}
 	}

@@ -280,6 +280,24 @@ func TestValidatorRemembersASession(t *testing.T) {
 	}
 }
 
+// A number that is used twice on one connection is no replay.
+func TestValidatorOfRepeatedNumbers(t *testing.T) {
+	v := newTestValidator()
+	for _, frame := range []string{acceptedFrame, jobAcceptedFrame} {
+		if err := v.broken(frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, broken := v.frame([]byte(eventOf("b", "job.started", "1", `{}`)))
+	var ids []string
+	for _, b := range broken {
+		ids = append(ids, b.rule.id)
+	}
+	if f.repeated || slices.Contains(ids, "replay") || !slices.Contains(ids, "numbers") {
+		t.Errorf("a second event 1 on the connection breaks %q, want numbers and not replay", ids)
+	}
+}
+
 func TestValidatorOfSubscriptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		inner string
