@@ -2,8 +2,12 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
+
+	"github.com/arcpd/arcpd/conformance"
 )
 
 // Each flag in docs/conformance.md is a flag of `arcp conformance`, and each named check exists.
@@ -35,5 +39,26 @@ func TestConformanceDocument(t *testing.T) {
 	}
 	if len(known) < 15 || len(ids) < 2 {
 		t.Errorf("only %d flags and %d checks were found", len(known), len(ids))
+	}
+}
+
+// The mapping file in docs/conformance.md can be used as it is printed.
+func TestConformanceDocumentMapping(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/conformance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(doc), "```yaml\n# mapping.yaml\n")
+	content, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/conformance.md has no mapping.yaml")
+	}
+	env := func(name string) string { return map[string]string{"THEIR_TOKEN": "secret"}[name] }
+	m, err := conformance.ReadMapping(write(t, filepath.Join(t.TempDir(), "mapping.yaml"), content), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Token != "secret" || len(m.Start) == 0 || len(m.Known) == 0 {
+		t.Errorf("the file is read as %+v", m)
 	}
 }
