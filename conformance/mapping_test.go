@@ -258,3 +258,15 @@ func TestKnownDeviationOfFrames(t *testing.T) {
 		t.Errorf("%d checks are stale, want one: %+v", report.Count(Stale), report.Results)
 	}
 }
+
+// A check that is skipped says what the missing tool does.
+func TestToolUses(t *testing.T) {
+	for _, c := range allChecks() {
+		for _, need := range c.Needs {
+			name, ok := strings.CutPrefix(need, toolPrefix)
+			if ok && c.Level != House && strings.HasPrefix(name, "demo.") && toolUses[name] == "" {
+				t.Errorf("%s needs %s, and nothing says what the tool does", c.ID, name)
+			}
+		}
+	}
+}
