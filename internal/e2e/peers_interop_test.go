@@ -29,6 +29,7 @@ type peer struct {
 	tools   []string // names of the demo tools that the server has
 	secret  string   // key of the signed tokens that the server accepts; "": it accepts none
 	path    string   // of its URL
+	limit   int      // largest frame that the server reads, in bytes; 0: unknown
 	varies  []string // checks whose outcome depends on the order of two events in the server
 	command func(t *testing.T) []string
 }
@@ -45,8 +46,9 @@ var peers = []peer{
 	},
 	{
 		name: "python", flags: []string{"--dialect", "draft", "--library", "python"}, path: "/arcp",
-		tools:  []string{"echo", "sleep", "stubborn", "emit", "progress", "fail", "access"},
-		varies: []string{"draft.resume.unread", "draft.resume.cut-again"}, // the end of a job and of its connection
+		tools:  []string{"echo", "sleep", "stubborn", "emit", "progress", "fail", "access", "model", "spend", "panic"},
+		limit:  8 << 20,
+		varies: []string{"draft.resume.unread", "draft.resume.cut-again", "draft.resume.cut-chunks"}, // the end of a job and of its connection
 		command: func(t *testing.T) []string {
 			programs := interop.Python(t, interop.PythonNewest)
 			return []string{programs.Interpreter, programs.Server}
@@ -71,6 +73,9 @@ func (p *peer) mapping(t *testing.T, address string) (file string) {
 	content := map[string]any{
 		"tools": tools, "principal": "alice",
 		"token": map[string]string{"env": "PEER_TOKEN"}, "other_token": map[string]string{"env": "PEER_OTHER_TOKEN"},
+	}
+	if p.limit != 0 {
+		content["frame_limit"] = p.limit
 	}
 	if address != "" {
 		content["url"] = "ws://" + address + p.path
@@ -182,7 +187,7 @@ func TestPeersStdioInterop(t *testing.T) {
 }
 
 // changing matches the parts of a reason that differ from run to run.
-var changing = regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}|\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)|\b[0-9a-f]{32}\b|127\.\d+\.\d+\.\d+:\d+|in \d+ of \d+ frames`)
+var changing = regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}|\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)|\b[0-9a-f]{32}\b|\b1\d{9}\b|127\.\d+\.\d+\.\d+:\d+|in \d+ of \d+ frames`)
 
 // lines writes a line for each result: the status, the check, the violated rule of a failed check or the reason of a
 // skipped one, and, behind a vertical bar, the observation.

@@ -8,6 +8,7 @@ expect of the demo tools of the same name.
 """
 
 import asyncio
+import json
 import sys
 
 from arcp import (
@@ -20,8 +21,18 @@ from arcp import (
 from arcp.runtime import ARCPRuntime, StaticBearerVerifier
 
 
+FRAME_LIMIT = 8 << 20  # in bytes
+CHUNK = 256 << 10  # in characters
+
+
 async def echo(arguments, ctx):
-    return arguments
+    """Returns the arguments, in chunks if they are large."""
+    text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    if len(text) <= CHUNK:
+        return arguments
+    async with ctx.stream_result() as stream:
+        for start in range(0, len(text), CHUNK):
+            await stream.write(text[start : start + CHUNK])
 
 
 async def legacy_echo(arguments, ctx):
@@ -79,6 +90,24 @@ async def access(arguments, ctx):
     return {"allowed": True}
 
 
+async def model(arguments, ctx):
+    ctx.authorize_model(arguments["model"])
+    return {"allowed": True}
+
+
+async def spend(arguments, ctx):
+    for _ in range(number(arguments, "times")):
+        ctx.authorize("tool.call", "spend")
+        await ctx.metric(
+            {"name": "cost.demo", "value": arguments["amount"], "unit": arguments["currency"]}
+        )
+    return {"spent": number(arguments, "times")}
+
+
+async def panic(arguments, ctx):
+    raise RuntimeError("the agent crashes")
+
+
 def runtime(credentials):
     principals = dict(pair.split("=", 1) for pair in credentials)
     served = ARCPRuntime(
@@ -87,7 +116,7 @@ def runtime(credentials):
     )
     served.register_agent_version("echo", "1.0.0", echo)
     served.register_agent_version("echo", "0.9.0", legacy_echo)
-    for agent in (sleep, stubborn, emit, progress, fail, access):
+    for agent in (sleep, stubborn, emit, progress, fail, access, model, spend, panic):
         served.register_agent_version(agent.__name__, "1.0.0", agent)
     return served
 
@@ -99,7 +128,7 @@ async def main(mode, *arguments):
     address, *credentials = arguments
     host, port = address.rsplit(":", 1)
     server = await serve_websocket(
-        runtime(credentials).accept, host=host, port=int(port), path="/arcp"
+        runtime(credentials).accept, host=host, port=int(port), path="/arcp", max_size=FRAME_LIMIT
     )
     async with server:
         await server.serve_forever()
