@@ -3,9 +3,13 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
 // commandGroups are the groups of commands in the help, in their order.
@@ -23,6 +27,43 @@ func addGroup(root *cobra.Command, id string, commands ...*cobra.Command) {
 		c.GroupID = id
 	}
 	root.AddCommand(commands...)
+}
+
+// setUsage changes the template of cobra: a command that only has subcommands has no usage line of its own, and flags
+// are grouped.
+func setUsage(root *cobra.Command) {
+	cobra.AddTemplateFunc("flagUsages", flagUsages)
+	root.SetUsageTemplate(strings.NewReplacer(
+		"{{if .Runnable}}", `{{if and .Runnable (not (index .Annotations "`+groupAnnotation+`"))}}`,
+		"{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagUsages .LocalFlags}}",
+	).Replace(root.UsageTemplate()))
+}
+
+// flagUsages returns the help of flags: first of those without a section, and then section by section, with titles.
+func flagUsages(all *pflag.FlagSet) string {
+	sections := make(map[string]*pflag.FlagSet)
+	var titles []string // "" is the title of the flags without a section
+	all.VisitAll(func(f *pflag.Flag) {
+		title := ""
+		if section := f.Annotations[settings.SectionAnnotation]; len(section) > 0 {
+			title = section[0]
+		}
+		if sections[title] == nil {
+			sections[title] = new(pflag.FlagSet)
+			sections[title].SortFlags = all.SortFlags
+			titles = append(titles, title)
+		}
+		sections[title].AddFlag(f)
+	})
+	slices.SortStableFunc(titles, func(a, b string) int { return cmp.Compare(min(len(a), 1), min(len(b), 1)) })
+	var b strings.Builder
+	for _, title := range titles {
+		if title != "" {
+			fmt.Fprintf(&b, "\n%s:\n", title)
+		}
+		b.WriteString(sections[title].FlagUsages())
+	}
+	return strings.TrimRight(b.String(), "\n")
 }
 
 // refuseUnknownHelp has root refuse the help of a command that does not exist. Cobra prints the help of its parent.

@@ -43,7 +43,7 @@ func newRoot(a *app) *cobra.Command {
 	addGroup(root, "operate", newDoctor(a), newBackup(a), newToken(a), newConformance(a), newBench(a))
 	root.AddCommand(newVersion(a), newExitCodes(), newEnvironment())
 	refuseUnknownHelp(root, &a.helpErr)
-	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
+	setUsage(root)
 	root.Version = thisBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	return root
@@ -111,11 +111,6 @@ func newGroup(name, short string) *cobra.Command {
 // isGroup reports whether a command only has subcommands.
 func isGroup(cmd *cobra.Command) bool {
 	return cmd.Annotations[groupAnnotation] != "" || !cmd.HasParent()
-}
-
-// usageTemplate is the template of cobra without the usage line of commands that only have subcommands.
-func usageTemplate(template string) string {
-	return strings.Replace(template, "{{if .Runnable}}", `{{if and .Runnable (not (index .Annotations "`+groupAnnotation+`"))}}`, 1)
 }
 
 // onlyCommands is the RunE of a command that only has subcommands.

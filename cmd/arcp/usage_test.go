@@ -19,6 +19,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
 func TestUsageErrorsNameTheRemedy(t *testing.T) {
@@ -140,6 +142,30 @@ func TestHelpHasTheDefaultsOfTheCommand(t *testing.T) {
 	}
 	wantOutcome(t, "dev", cli(t, "dev", "--help"), exitOK, "how long running jobs get when the server stops (default 5s)", "")
 	wantOutcome(t, "serve", cli(t, "serve", "--help"), exitOK, "how long running jobs get when the server stops (default 30s)", "")
+}
+
+// The help of a server has each setting under the title of its section, and no other name of it.
+func TestHelpGroupsSettings(t *testing.T) {
+	_, flags, _ := strings.Cut(cli(t, "serve", "--help").stdout, "\nFlags:\n")
+	groups := strings.Split(flags, "\n\n")
+	if len(groups) != 1+len(settings.Sections) {
+		t.Fatalf("the help has %d groups of flags, want %d:\n%s", len(groups), 1+len(settings.Sections), flags)
+	}
+	if !strings.Contains(groups[0], "--config") || !strings.Contains(groups[0], "--help") {
+		t.Errorf("the first group is\n%s\nwant --config and --help", groups[0])
+	}
+	for i, section := range settings.Sections {
+		title, group, _ := strings.Cut(groups[1+i], ":\n")
+		if title != section.Title {
+			t.Errorf("group %d has the title %q, want %q", i, title, section.Title)
+		}
+		for _, s := range section.Settings {
+			hidden := s.Kind == settings.Block || s.Later || s.Alias != ""
+			if got := strings.Contains(group, "--"+s.Name+" "); got == hidden {
+				t.Errorf("%s lists --%s: %t, want %t", title, s.Name, got, !hidden)
+			}
+		}
+	}
 }
 
 // A failure outside of the command is one line too, and changes nothing.

@@ -31,31 +31,40 @@ const (
 	ConfigEnv  = EnvPrefix + "CONFIG"
 )
 
-// AddFlags adds a flag for each setting, and --config. The help shows defaults in place of those of Table. Flags of
-// Later settings are hidden.
+// AddFlags adds a flag for each setting, and --config. The help shows defaults in place of those of Sections.
+// Flags of Later settings and of other names are hidden. Each flag of a setting has SectionAnnotation.
 func AddFlags(f *pflag.FlagSet, defaults map[string]string) {
 	f.String(ConfigFlag, "", "configuration file; default ./arcp.yaml, the user's configuration directory, /etc/arcp/")
-	for i := range Table {
-		s := &Table[i]
-		def, ok := defaults[s.Name]
-		if !ok {
-			def = s.Default
-		}
-		switch s.Kind {
-		case Block:
-			continue
-		case Switch:
-			f.Bool(s.Name, def == "true", s.Help)
-		case List:
-			f.StringArray(s.Name, nil, s.Help)
-		default:
-			f.Var(&flagText{def, s.Kind}, s.Name, s.Help)
-		}
-		if s.Later {
-			f.Lookup(s.Name).Hidden = true
+	for i := range Sections {
+		for j := range Sections[i].Settings {
+			if s := &Sections[i].Settings[j]; s.Kind != Block {
+				s.addFlag(f, defaults)
+				flag := f.Lookup(s.Name)
+				flag.Hidden = s.Later || s.Alias != ""
+				flag.Annotations = map[string][]string{SectionAnnotation: {Sections[i].Title}}
+			}
 		}
 	}
 	f.SortFlags = false
+}
+
+// SectionAnnotation is the annotation of a flag with the title of its section.
+const SectionAnnotation = "section"
+
+// addFlag adds the flag of a setting.
+func (s *Setting) addFlag(f *pflag.FlagSet, defaults map[string]string) {
+	def, ok := defaults[s.Name]
+	if !ok {
+		def = s.Default
+	}
+	switch s.Kind {
+	case Switch:
+		f.Bool(s.Name, def == "true", s.Help)
+	case List:
+		f.StringArray(s.Name, nil, s.Help)
+	default:
+		f.Var(&flagText{def, s.Kind}, s.Name, s.Help)
+	}
 }
 
 // flagText is the value of a flag. Load parses it.

@@ -42,22 +42,26 @@ A duration is ` + "`10m` or `1m30s`, a size `64KiB`, `8MiB` or a number of bytes
 flag, and has commas in a variable. A block is only in the file.
 
 `
-	documentTail = `
-[configuration-tools.md](configuration-tools.md) has the keys of ` + "`tools`" + `, and
+	documentTail = `[configuration-tools.md](configuration-tools.md) has the keys of ` + "`tools`" + `, and
 [workflows.md](workflows.md) those of ` + "`workflows`" + `.
 `
 )
 
 // AppendDocument appends docs/configuration.md.
 func AppendDocument(dst []byte) []byte {
-	return append(appendTable(append(dst, documentHead...)), documentTail...)
+	dst = append(dst, documentHead...)
+	for i := range Sections {
+		dst = fmt.Appendf(dst, "### %s\n\n", Sections[i].Title)
+		dst = append(appendTable(dst, Sections[i].Settings), '\n')
+	}
+	return append(dst, documentTail...)
 }
 
-// appendTable appends the table of all settings.
-func appendTable(dst []byte) []byte {
+// appendTable appends the table of settings.
+func appendTable(dst []byte, list []Setting) []byte {
 	dst = append(dst, "| setting | environment | kind | default | reload | what it does |\n|---|---|---|---|---|---|\n"...)
-	for i := range Table {
-		s := &Table[i]
+	for i := range list {
+		s := &list[i]
 		if s.Later {
 			continue
 		}

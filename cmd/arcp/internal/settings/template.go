@@ -14,20 +14,6 @@ const templateHead = `## Configuration of arcp serve and arcp dev.
 ## SIGHUP applies changes of the settings that are marked with it. arcp dev applies them by itself.
 `
 
-// headings are the titles of the groups of settings in the template, by the first setting of the group.
-var headings = map[string]string{
-	"listen":        "Listeners",
-	"data":          "Data",
-	"token":         "Authentication and TLS",
-	"demo":          "Tools",
-	"log-level":     "Logs",
-	"session-lease": "Sessions and jobs",
-	"max-frame":     "Limits",
-	"max-artifact":  "Artifacts",
-	"rate":          "Rate and stop",
-	"retention":     "Storage",
-}
-
 // examples are the values of Blocks in the template. They begin below the key.
 var examples = map[string]string{
 	"tools": `  # A command. It gets the arguments as JSON on standard input.
@@ -71,31 +57,33 @@ var examples = map[string]string{
 const columns = 100
 
 // AppendTemplate appends a configuration file in which every setting is a comment. defaults replace the defaults of
-// Table.
+// Sections.
 func AppendTemplate(dst []byte, defaults map[string]string) []byte {
 	dst = append(dst, templateHead...)
-	for i := range Table {
-		s := &Table[i]
-		if s.Later {
-			continue
-		}
-		if title, ok := headings[s.Name]; ok {
-			dst = fmt.Appendf(dst, "\n## ---- %s ----\n", title)
-		}
-		dst = append(dst, '\n')
-		help := strings.ReplaceAll(s.Help, "`", "")
-		if s.Reload {
-			help += " (SIGHUP)"
-		}
-		dst = appendWrapped(dst, help)
-		if s.Kind == Block {
-			dst = fmt.Appendf(dst, "# %s:\n", s.Name)
-			for line := range strings.Lines(examples[s.Name]) {
-				dst = append(dst, "# "+line...)
+	for i := range Sections {
+		dst = fmt.Appendf(dst, "\n## ---- %s ----\n", Sections[i].Title)
+		for j := range Sections[i].Settings {
+			if s := &Sections[i].Settings[j]; !s.Later && s.Alias == "" {
+				dst = s.appendTemplate(append(dst, '\n'), defaults)
 			}
-			continue
 		}
-		dst = fmt.Appendf(dst, "# %s: %s\n", s.Name, s.templateValue(defaults))
+	}
+	return dst
+}
+
+// appendTemplate appends the setting with its explanation.
+func (s *Setting) appendTemplate(dst []byte, defaults map[string]string) []byte {
+	help := strings.ReplaceAll(s.Help, "`", "")
+	if s.Reload {
+		help += " (SIGHUP)"
+	}
+	dst = appendWrapped(dst, help)
+	if s.Kind != Block {
+		return fmt.Appendf(dst, "# %s: %s\n", s.Name, s.templateValue(defaults))
+	}
+	dst = fmt.Appendf(dst, "# %s:\n", s.Name)
+	for line := range strings.Lines(examples[s.Name]) {
+		dst = append(dst, "# "+line...)
 	}
 	return dst
 }
