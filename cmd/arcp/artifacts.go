@@ -100,6 +100,7 @@ func newArtifactsGet(a *app) *cobra.Command {
 	}
 	t := addTarget(cmd)
 	t.downloads = true
+	cmd.ValidArgsFunction = firstOnly(completeArtifacts(a, t))
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		file := "-"
 		if len(args) == 2 {
@@ -156,6 +157,7 @@ type idOnly struct {
 func newArtifactsRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm ARTIFACT…", Short: "Delete artifacts", Args: argsBetween(1, math.MaxInt)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeArtifacts(a, t)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error
 		for _, id := range args {

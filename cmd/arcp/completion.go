@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -129,6 +130,30 @@ func completeSessions(a *app, tg *target) cobra.CompletionFunc {
 		for i := range page.Items {
 			s := &page.Items[i]
 			words = append(words, suggestion(string(s.SessionID), s.Principal+" "+s.ClientKind+" "+s.State))
+		}
+		return words, err
+	})
+}
+
+// completeArtifacts completes an argument with the id of an artifact.
+func completeArtifacts(a *app, tg *target) cobra.CompletionFunc {
+	return completeFrom(a, tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {
+		page, err := ask[arcp.Page[arcp.ArtifactObject]](ctx, c, "artifact.list", map[string]any{"limit": maxRows})
+		for i := range page.Items {
+			o := &page.Items[i]
+			words = append(words, suggestion(string(o.ArtifactID), fmt.Sprintf("%s %d bytes", o.MediaType, o.Size)))
+		}
+		return words, err
+	})
+}
+
+// completeSchedules completes an argument with the id of a schedule.
+func completeSchedules(a *app, tg *target) cobra.CompletionFunc {
+	return completeFrom(a, tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {
+		got, err := ask[scheduleList](ctx, c, "schedule.list", struct{}{})
+		for i := range got.Schedules {
+			s := &got.Schedules[i]
+			words = append(words, suggestion(string(s.JobID), s.Tool+" next "+nextTime(s)))
 		}
 		return words, err
 	})

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // The shell completes names of tools and ids of jobs, and nothing without a runtime.
@@ -12,6 +16,8 @@ func TestWordsAreCompleted(t *testing.T) {
 	p := demoServer(t)
 	ended, live := p.detach("demo.echo", `{}`), p.detach("demo.sleep", `{"ms":3600000}`)
 	p.cli("jobs", "wait", ended)
+	put := p.cli("artifacts", "put", write(t, filepath.Join(t.TempDir(), "a.txt"), "content"), "-o", "name")
+	artifact, schedule := strings.TrimSpace(put.stdout), p.schedule("--after", "1h")
 	complete := func(args ...string) string {
 		t.Helper()
 		words := 2 // of the command
@@ -42,6 +48,14 @@ func TestWordsAreCompleted(t *testing.T) {
 		{[]string{"jobs", "ls", "--session", "sess_"}, "sess_", "job_"},
 		{[]string{"jobs", "ls", "-o", ""}, "jsonl\n", "xml"},
 		{[]string{"jobs", "ls", "--dialect", ""}, "draft\n", "job_"},
+		{[]string{"artifacts", "get", ""}, artifact + "\ttext/plain", "job_"},
+		{[]string{"artifacts", "get", artifact, ""}, ":0", artifact},
+		{[]string{"artifacts", "rm", artifact, ""}, ":4", artifact},
+		{[]string{"schedule", "rm", ""}, schedule + "\tdemo.echo next ", live},
+		{[]string{"schedule", "next", "job_"}, schedule + "\tdemo.echo next ", live},
+		{[]string{"schedule", "add", "demo.e"}, "demo.echo\t", "demo.sleep"},
+		{[]string{"workflow", "show", ""}, live + "\t", "artifact"},
+		{[]string{"workflow", "run", "demo.e"}, "demo.echo\t", "demo.sleep"},
 		{[]string{"tools", "ls", "--source", ""}, "worker\n", "job_"},
 	} {
 		if got := complete(c.args...); !strings.Contains(got, c.want) || strings.Contains(got, c.unwanted) {
@@ -52,6 +66,22 @@ func TestWordsAreCompleted(t *testing.T) {
 	if o.code != exitOK || o.stdout != ":4\n" {
 		t.Errorf("without a runtime: %v", o)
 	}
+}
+
+// Each argument of a command that is not a file, a directory or a new name is completed.
+func TestEveryArgumentIsCompleted(t *testing.T) {
+	notCompleted := regexp.MustCompile(`^\[?(FILE|DIR|NAME)\b`)
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		_, arguments, _ := strings.Cut(cmd.Use, " ")
+		if arguments != "" && !cmd.Hidden && cmd.ValidArgsFunction == nil && !notCompleted.MatchString(arguments) {
+			t.Errorf("%s does not complete %s", cmd.CommandPath(), arguments)
+		}
+		for _, c := range cmd.Commands() {
+			check(c)
+		}
+	}
+	check(newRoot(new(app)))
 }
 
 // The shell completes names of contexts.

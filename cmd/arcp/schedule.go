@@ -41,6 +41,7 @@ func newScheduleAdd(a *app) *cobra.Command {
 		Args: argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeTools(a, t)
 	f := cmd.Flags()
 	f.StringVar(&in.at, "at", "", "time of the job, for example 2030-01-02T15:04:05Z")
 	addDuration(f, &in.after, "after", 0, "time until the job, for example 10m")
@@ -135,6 +136,7 @@ func nextTime(s *arcp.ScheduleView) string {
 func newScheduleRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm SCHEDULE…", Short: "End schedules; a job that runs goes on", Args: argsBetween(1, math.MaxInt)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeSchedules(a, t)
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		for _, id := range args {
 			if !arcp.JobID(id).Valid() {
@@ -199,6 +201,7 @@ func newScheduleNext(a *app) *cobra.Command {
 		Args:    argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = firstOnly(completeSchedules(a, t))
 	cmd.Flags().IntVarP(&n, "number", "n", 5, "number of times, at most 100")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if n < 1 || n > 100 {

@@ -30,6 +30,7 @@ func newWorkflowRun(a *app) *cobra.Command {
 		Args:    argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeTools(a, t)
 	in.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req, err := in.request(a, args)
@@ -56,6 +57,7 @@ func startWorkflow(ctx context.Context, c *client.Client, req client.InvokeParam
 func newWorkflowShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show JOB", Short: "Show the steps of a workflow and their states", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
+	cmd.ValidArgsFunction = completeJobs(a, t)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		raw, err := getJob(ctx, c, arcp.JobID(args[0]))
 		if err != nil {
