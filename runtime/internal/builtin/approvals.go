@@ -492,7 +492,7 @@ func (t *approvalTools) sendAnswer(ctx context.Context, actor *approval.Actor, r
 	v, refused := r.wait()
 	t.questions.AuditAnswer(actor, row, a, refused)
 	if refused != nil {
-		return none, refused
+		return none, audited{refused}
 	}
 	return v, nil
 }
@@ -545,6 +545,9 @@ func (t *approvalTools) answerSessionApproval(ctx context.Context, actor *approv
 		func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), actor, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
 	t.questions.AuditAnswer(actor, &row, a, refused)
+	if refused != nil {
+		err = audited{refused}
+	}
 	return viewFor(actor, &row, ""), err
 }
 

@@ -133,8 +133,7 @@ func register[C, In, Out any](r *registrar, capability tool.Capability, caller f
 		if err == nil {
 			out, err = run(ctx, c, in)
 		}
-		r.auditDenial(capability.Name, job, err)
-		return out, err
+		return out, r.auditDenial(capability.Name, job, err)
 	})
 	if err == nil {
 		err = r.registry.RegisterBuiltin(t)
@@ -162,14 +161,24 @@ func waitTool(name, description string) tool.Capability {
 		Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: -1, Concurrency: -1}}
 }
 
-// auditDenial audits a call that was refused with PERMISSION_DENIED.
-func (r *registrar) auditDenial(name string, job tool.Job, err error) {
+// audited is an error that the tool has audited.
+type audited struct{ error }
+
+func (a audited) Unwrap() error { return a.error }
+
+// auditDenial audits a call that was refused with PERMISSION_DENIED, unless the tool has audited it. It returns the
+// error of the call.
+func (r *registrar) auditDenial(name string, job tool.Job, err error) error {
+	if a, ok := errors.AsType[audited](err); ok {
+		return a.error
+	}
 	e, ok := errors.AsType[*arcp.Error](err)
 	c, called := job.Host().(engine.Caller)
 	if ok && called && e.Code == arcp.CodePermissionDenied {
 		r.audit.Event(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").
 			Str("reason", e.Message).Msg("audit")
 	}
+	return err
 }
 
 // Caller is the session whose job calls a tool. The session id is empty for a job of the runtime.
