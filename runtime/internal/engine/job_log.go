@@ -5,6 +5,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 )
@@ -22,6 +23,18 @@ func countAccepted(r *run) {
 func logStarted(r *run) {
 	if ev := r.e.cfg.Logger.Debug(); ev.Enabled() {
 		describeJob(ev, r).Uint32("attempt", r.attempt).Msg("job started")
+	}
+}
+
+// logWaiting logs a wait that an event announces: for a worker that is not connected with the level info, otherwise
+// with the level debug.
+func logWaiting(r *run, w *arcp.JobWaiting) {
+	ev := r.e.cfg.Logger.Debug()
+	if w.Reason == arcp.WaitWorker || w.Reason == arcp.WaitReconnect {
+		ev = r.e.cfg.Logger.Info()
+	}
+	if ev.Enabled() {
+		describeJob(ev, r).Str("reason", w.Reason).Str("detail", w.Message).Msg("job waits")
 	}
 }
 

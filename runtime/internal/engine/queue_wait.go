@@ -287,8 +287,9 @@ func (c waitChange) apply(s *supervisor, now time.Time) {
 	}
 }
 
-// announceWait emits the event that says why the job waits. A direct job has none.
+// announceWait logs why the job waits, and emits the event that says it. A direct job has no event.
 func announceWait(s *supervisor, now time.Time, w *arcp.JobWaiting) {
+	logWaiting(s.run, w)
 	if s.direct {
 		return
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
@@ -125,6 +128,33 @@ func TestShortWaitWritesNothing(t *testing.T) {
 		f.submitAtOnce(func() { f.submit("t", "{}"); f.submit("t", "{}") })
 		time.Sleep(2 * waitGrace)
 		f.want("no other event", "job.accepted msg_1", "job.accepted msg_2", "job.started msg_1", "job.completed msg_1", "job.started msg_2", "job.completed msg_2")
+	})
+}
+
+// A wait for a worker that is not connected is one line of the log.
+func TestWaitForWorkerIsLogged(t *testing.T) {
+	var w workers
+	var log bytes.Buffer
+	runEngine(t, func(c *Config) {
+		w.configure(c)
+		c.Logger = zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.InfoLevel)
+	}, func(f *fixture) {
+		f.tool("py", onWorkers, sleeper(time.Hour))
+		w.set(f, "py@1.0.0", 1, true)
+		f.submit("py", "{}")
+		f.submit("py", "{}")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if log.Len() > 0 {
+			t.Errorf("a wait for a busy worker logs %s", &log)
+		}
+		w.set(f, "py@1.0.0", 1, false)
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if n := strings.Count(log.String(), `"message":"job waits"`); n != 1 || !strings.Contains(log.String(), `"tool":"py@1.0.0","trace_id"`) ||
+			!strings.Contains(log.String(), `"reason":"worker","detail":"no connected worker executes py@1.0.0`) {
+			t.Errorf("the wait for a worker logs\n%s\nwant one line with the tool and the reason", &log)
+		}
 	})
 }
 
