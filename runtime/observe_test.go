@@ -110,7 +110,7 @@ func TestQueuesHaveTheirLengthAndAge(t *testing.T) {
 		synctest.Wait()
 		gauge(t, f, "arcp_jobs_queued", `"narrow"`, 1)
 		gauge(t, f, "arcp_jobs_queued_oldest_seconds", `"narrow"`, 10)
-		if n := f.rt.ActiveJobs(); n != 2 {
+		if _, n := f.rt.ListActiveJobs(0); n != 2 {
 			t.Errorf("%d jobs are active, want the one that runs and the one that waits", n)
 		}
 		close(release)

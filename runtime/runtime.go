@@ -510,9 +510,14 @@ func (r *Runtime) onBroken(err error) {
 	r.cfg.Log.Error().Err(err).Msg("the store has failed; nothing is accepted any more: restart the runtime once the cause is mended")
 }
 
-// ActiveJobs returns the number of jobs for which Shutdown waits: those that have not ended, without schedules and jobs
-// that wait for their next attempt or for a worker.
-func (r *Runtime) ActiveJobs() int { return engine.Active(r.engine) }
+// ActiveJob is a job for which Shutdown waits.
+type ActiveJob = engine.ActiveJob
+
+// ListActiveJobs returns the jobs for which a Shutdown waits that begins now, the oldest first, at most limit, and the
+// number of all. It waits for no schedule, and for no job that waits for its next attempt, a worker or an approval.
+func (r *Runtime) ListActiveJobs(limit int) (list []ActiveJob, n int) {
+	return engine.ListActive(r.engine, limit)
+}
 
 // SetLimits changes the limits. Sessions and jobs above a new limit continue. The rate applies to
 // new connections.

@@ -216,8 +216,13 @@ func (d *dev) stopping(s *server) {
 	if rt == nil {
 		return
 	}
-	if n := rt.ActiveJobs(); n > 0 {
-		fmt.Fprintf(s.app.stderr, "stopping: waiting up to %v for %s; Ctrl-C again stops now\n", s.values.Duration("drain"), jobsInTheWay(rt.Store(), n))
+	list, n := rt.ListActiveJobs(maxDrainJobs)
+	if n == 0 {
+		return
+	}
+	fmt.Fprintf(s.app.stderr, "stopping: waiting up to %v for %s; Ctrl-C again stops now\n", s.values.Duration("drain"), counted(n, "job"))
+	for _, text := range jobsInTheWay(list, n) {
+		fmt.Fprintf(s.app.stderr, "  %s\n", text)
 	}
 }
 

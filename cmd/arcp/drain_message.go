@@ -1,41 +1,27 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"time"
 
-	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime"
 )
 
-const (
-	maxDrainJobs  = 1000        // jobs that are read for the message of a drain
-	maxDrainTools = 3           // tools that the message names
-	drainRead     = time.Second // for reading them
-)
+// maxDrainJobs bounds the jobs that a message of a drain names.
+const maxDrainJobs = 5
 
-// jobsInTheWay describes the n jobs for which a drain waits, for example "2 jobs (demo.sleep)".
-func jobsInTheWay(st store.Store, n int) string {
-	ctx, cancel := context.WithTimeout(context.Background(), drainRead)
-	defer cancel()
-	read, tools := 0, make(map[string]bool)
-	err := st.LiveJobs(ctx, func(j store.Job) bool {
-		read++
-		name, _, _ := strings.Cut(j.Agent, "@")
-		tools[name] = true
-		return read < maxDrainJobs
-	})
-	if err != nil || len(tools) == 0 {
-		return counted(n, "job")
+// jobsInTheWay describes the n jobs for which a drain waits: those of list, and the number of others.
+func jobsInTheWay(list []runtime.ActiveJob, n int) (texts []string) {
+	for _, j := range list {
+		text := fmt.Sprintf("%s %s", j.ID, j.Tool)
+		if j.Waiting != nil {
+			text += ": " + j.Waiting.Message
+		}
+		texts = append(texts, text)
 	}
-	names := slices.Sorted(maps.Keys(tools))
-	if more := len(names) - maxDrainTools; more > 0 {
-		names = append(names[:maxDrainTools], counted(more, "more tool"))
+	if more := n - len(list); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("%s (%s)", counted(n, "job"), strings.Join(names, ", "))
+	return texts
 }
 
 // counted returns a number with its noun.

@@ -94,8 +94,13 @@ func TestDevSaysForWhichJobsItWaits(t *testing.T) {
 	job := start(t, nil, "invoke", "demo.sleep", `{"ms":3600000}`, "--follow", "--url", p.url, "--token", "mine")
 	until(t, "the job has started", func() bool { return strings.Contains(job.errs.String(), "started") })
 	p.signal(syscall.SIGINT)
-	const want = "stopping: waiting up to 1h0m0s for 1 job (demo.sleep); Ctrl-C again stops now\n"
-	until(t, "the runtime says for what it waits", func() bool { return strings.Contains(p.errs.String(), want) })
+	id := regexp.MustCompile(`job_\w+`).FindString(job.errs.String())
+	for _, want := range []string{
+		"stopping: waiting up to 1h0m0s for 1 job; Ctrl-C again stops now\n  " + id + " demo.sleep@1.0.0\n",
+		` waits_for=["` + id + ` demo.sleep@1.0.0"]`, // of the log
+	} {
+		until(t, "the runtime says for what it waits: "+want, func() bool { return strings.Contains(p.errs.String(), want) })
+	}
 	p.signal(syscall.SIGINT)
 	if code := p.wait(); code != exitOK {
 		t.Errorf("exit code = %d, want 0; log:\n%s", code, p.errs)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -17,9 +19,30 @@ import (
 func newLog(w io.Writer, v *settings.Values) zerolog.Logger {
 	setLogLevel(v)
 	if v.Text("log-format") == "console" {
-		w = zerolog.ConsoleWriter{Out: w, NoColor: !isTerminal(w) || noColor(), TimeFormat: "15:04:05.000"}
+		w = newConsoleLog(w)
 	}
 	return zerolog.New(w).Hook(zerolog.HookFunc(addTime))
+}
+
+// newConsoleLog returns a writer that prints records as text.
+func newConsoleLog(w io.Writer) zerolog.ConsoleWriter {
+	return zerolog.ConsoleWriter{Out: w, NoColor: !isTerminal(w) || noColor(), TimeFormat: "15:04:05.000",
+		FieldsExclude: []string{stackField}, FormatExtra: appendStack}
+}
+
+// stackField is the field with the stack of a panic. The console prints it as lines below the record.
+const stackField = "stack"
+
+// appendStack appends the stack of a record, if it has one.
+func appendStack(fields map[string]any, line *bytes.Buffer) error {
+	stack, ok := fields[stackField].(string)
+	if !ok {
+		return nil
+	}
+	for text := range strings.Lines(strings.TrimSpace(stack)) {
+		line.WriteString("\n    " + strings.TrimRight(text, "\n"))
+	}
+	return nil
 }
 
 // timeFormat is RFC 3339 with milliseconds.
@@ -60,10 +83,14 @@ func (s *server) logReady(began time.Time) {
 	ev.Dur("duration_ms", time.Since(began)).Msg("ready")
 }
 
-// logStopping logs why the server stops, and for how many jobs and how long it waits.
+// logStopping logs why the server stops, for which jobs it waits, and how long.
 func (s *server) logStopping(reason string) {
-	s.log.Info().Str("reason", reason).Int("jobs", s.rt.Load().ActiveJobs()).
-		Dur("drain_ms", s.values.Duration("drain")).Msg("stopping")
+	list, n := s.rt.Load().ListActiveJobs(maxDrainJobs)
+	ev := s.log.Info().Str("reason", reason).Int("jobs", n)
+	if n > 0 {
+		ev = ev.Strs("waits_for", jobsInTheWay(list, n))
+	}
+	ev.Dur("drain_ms", s.values.Duration("drain")).Msg("stopping")
 }
 
 func setLogLevel(v *settings.Values) {

@@ -239,13 +239,6 @@ func (e *Engine) LiveCount() int {
 	return len(e.jobs.runs)
 }
 
-// Active returns the number of jobs for which Stop waits.
-func Active(e *Engine) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return activeJobs(&e.jobs, &e.queues)
-}
-
 // SpaceFreed wakes the tools that wait to emit because there was no space.
 func (e *Engine) SpaceFreed() { e.eachRun((*run).wakeTool) }
 

@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 )
 
@@ -75,6 +78,51 @@ func activeJobs(t *jobTable, q *toolQueues) int {
 		}
 	}
 	return n
+}
+
+// ActiveJob is a job for which Engine.Stop waits.
+type ActiveJob struct {
+	ID      arcp.JobID
+	Tool    string           // name@version
+	Waiting *arcp.JobWaiting // why the job waits; nil: it does not wait
+}
+
+// ListActive returns the jobs for which Stop waits, the oldest first, at most limit, and the number of all.
+func ListActive(e *Engine, limit int) (list []ActiveJob, n int) {
+	runs := slices.DeleteFunc(activeRuns(e), leavesAtGate)
+	slices.SortFunc(runs, func(a, b *run) int { return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.row.ID, b.row.ID)) })
+	list = make([]ActiveJob, min(limit, len(runs)))
+	for i := range list {
+		r := runs[i]
+		list[i] = ActiveJob{ID: r.row.ID, Tool: r.row.Agent}
+		if w := waitOf(r); w.reason != "" {
+			list[i].Waiting = w.view(r.tool.Ref())
+		}
+	}
+	return list, len(runs)
+}
+
+// leavesAtGate reports whether leaveAtGate will end the attempt of a job.
+func leavesAtGate(r *run) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.direct && r.row.Parent == "" && r.questions.AwaitsLogged()
+}
+
+// activeRuns returns the runs that activeJobs counts.
+func activeRuns(e *Engine) (list []*run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	called := func(r *run) bool {
+		tq := e.queues.byTool[keyOf(r.tool)]
+		return r.slot != slotQueued || tq != nil && tq.running > 0
+	}
+	for _, r := range e.jobs.runs {
+		if r.slot != slotResting && !r.endless() && called(r) {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 // leaveAtGate ends an attempt whose call waits for an approval when the runtime stops, because its tool was not

@@ -23,6 +23,30 @@ func (f *fixture) drained() time.Duration {
 	return time.Since(begun)
 }
 
+// wantActive checks the number of the jobs for which a stop waits. first are the tools of the first ones, and why each
+// waits.
+func (f *fixture) wantActive(n int, first ...string) {
+	f.Helper()
+	var got []string
+	list, listed := ListActive(f.e, len(first))
+	for _, j := range list {
+		text := j.Tool + ": "
+		if j.Waiting != nil {
+			text += j.Waiting.Reason
+		}
+		got = append(got, text)
+	}
+	if !slices.Equal(got, first) {
+		f.Errorf("the first active jobs are %q, want %q", got, first)
+	}
+	f.e.mu.Lock()
+	active := activeJobs(&f.e.jobs, &f.e.queues)
+	f.e.mu.Unlock()
+	if active != n || listed != n {
+		f.Errorf("%d jobs are active, and %d are listed; want %d", active, listed, n)
+	}
+}
+
 // A restart asks the approver nothing again and loses no approval: the tool of the job was not called,
 // whatever the recovery of the tool is.
 func TestGateOverRestarts(t *testing.T) {
@@ -38,6 +62,9 @@ func TestGateOverRestarts(t *testing.T) {
 				f.submit("danger", `{"x":1}`)
 				f.want("the approver is asked", "job.accepted", "job.started", "event.emit")
 				asked := fq.only(t)
+				if list, n := ListActive(f.e, 9); n != 0 {
+					t.Errorf("a stop waits for %v, want not for an approval", list)
+				}
 				f.frames("sess_2")
 				f.restart(1) // the process is killed
 				f.want("the job waits again", "job.started")
@@ -115,9 +142,7 @@ func TestStopWithAJobWithoutAWorker(t *testing.T) {
 		f.tool("py", onWorkers, echo)
 		f.submit("py", `{"x":1}`)
 		f.frames("sess_1")
-		if n := Active(f.e); n != 0 {
-			t.Errorf("%d jobs are active", n)
-		}
+		f.wantActive(0)
 		if took := f.drained(); took != 0 {
 			t.Errorf("the stop took %s", took)
 		}
@@ -140,9 +165,7 @@ func TestStopWaitsForTheQueueOfAnActiveJob(t *testing.T) {
 			f.submit("one", `{}`)
 		}
 		synctest.Wait()
-		if n := Active(f.e); n != 3 {
-			t.Errorf("%d jobs are active, want 3", n)
-		}
+		f.wantActive(3, "one@1.0.0: ", "one@1.0.0: slot")
 		if took := f.drained(); took != 3*time.Minute {
 			t.Errorf("the stop took %s, want 3 minutes", took)
 		}
@@ -160,9 +183,7 @@ func TestStopWithAnEndlessJobInAQueue(t *testing.T) {
 		f.submit("endless", `{}`)
 		f.submit("other", `{}`)
 		synctest.Wait()
-		if n := Active(f.e); n != 1 {
-			t.Errorf("%d jobs are active, want 1", n)
-		}
+		f.wantActive(1, "other@1.0.0: ")
 		if took := f.drained(); took != time.Minute {
 			t.Errorf("the stop took %s, want a minute", took)
 		}
