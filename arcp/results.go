@@ -19,6 +19,7 @@ type Page[T any] struct {
 // JobView is the result of jobs.get and jobs.wait (§7.3).
 type JobView struct {
 	JobID        JobID     `json:"job_id"`              // identifier of the job
+	Principal    string    `json:"principal"`           // principal that submitted the job
 	Agent        string    `json:"agent"`               // resolved name@version
 	Status       JobState  `json:"status"`              // state of the job (§5.6)
 	Attempt      uint32    `json:"attempt"`             // number of the latest attempt, from 1
@@ -34,6 +35,7 @@ type JobView struct {
 
 	Arguments        Raw               `json:"arguments,omitzero"`         // arguments of the submit
 	ArgumentsState   ArgumentsState    `json:"arguments_state,omitzero"`   // redacted or omitted; missing: as submitted
+	ArgumentsMessage string            `json:"arguments_message,omitzero"` // for people: why they are redacted or omitted
 	Lease            Raw               `json:"lease,omitzero"`             // lease of the job
 	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
 	Budget           Raw               `json:"budget,omitzero"`            // amounts that a live job may still spend
@@ -63,6 +65,8 @@ type JobWaiting struct {
 	Reason  string    `json:"reason"`  // one of the reasons of §5.6
 	Since   time.Time `json:"since"`   // when the wait for this reason began
 	Message string    `json:"message"` // for people: one sentence
+
+	ApprovalID string `json:"approval_id,omitzero"` // question that is pending, for the tools approval.*; missing: none
 }
 
 // The reasons for which a job waits.

@@ -58,12 +58,14 @@ func TestJobsGetTellsArgumentsAndChildren(t *testing.T) {
 		if got := view(child); got.ParentJobID != parent || len(got.Children) != 0 {
 			t.Errorf("the child is %+v", got)
 		}
-		if got := view(p.submit("jobs.get", ofJob(child))); got.Arguments != nil || got.ArgumentsState != arcp.ArgumentsOmitted {
+		if got := view(p.submit("jobs.get", ofJob(child))); got.Arguments != nil || got.ArgumentsState != arcp.ArgumentsOmitted ||
+			got.ArgumentsMessage != "those of the runtime's own tools are not shown" || got.Principal != "alice" {
 			t.Errorf("the call of a built-in tool has the arguments %s, %q", got.Arguments, got.ArgumentsState)
 		}
 		long := p.submit("demo.echo", `{"text":"`+strings.Repeat("x", 300<<10)+`"}`)
-		if got := view(long); got.Arguments != nil || got.ArgumentsState != arcp.ArgumentsOmitted {
-			t.Errorf("long arguments of %d bytes are told, %q", len(got.Arguments), got.ArgumentsState)
+		if got := view(long); got.Arguments != nil || got.ArgumentsState != arcp.ArgumentsOmitted ||
+			!strings.Contains(got.ArgumentsMessage, "at most 262144 are shown") {
+			t.Errorf("long arguments of %d bytes are told, %q %q", len(got.Arguments), got.ArgumentsState, got.ArgumentsMessage)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -191,6 +192,27 @@ func TestJobsOfAnother(t *testing.T) {
 		t.Errorf("without --principal: %v", own)
 	}
 	wantRefusal(t, as("alice", "jobs", "ls", "--principal", "ann"), exitDenied, "PERMISSION_DENIED")
+}
+
+// jobs show has the principal of a job, the question that it waits for with the command that answers it, and why the
+// arguments of another principal are not shown.
+func TestJobThatWaitsForAnAnswerIsShown(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--data", ":memory:", "--demo", "--auth-file", write(t, filepath.Join(t.TempDir(), "auth.yaml"), `principals:
+  - {name: alice, tokens: ["`+hashOf("secret")+`"]}
+  - {name: olga, tokens: ["`+hashOf("olga")+`"], roles: [client, observer], sees: ["alice"]}
+`))
+	job := p.detach("demo.ask", branch)
+	question := regexp.QuoteMeta(p.question())
+	for token, arguments := range map[string]string{
+		"secret": regexp.QuoteMeta(branch),
+		"olga":   "not shown: only alice, which submitted the job, is shown them",
+	} {
+		want := regexp.MustCompile(`\nprincipal +alice\n(.*\n)*question +Branch\?\nanswer with +arcp input answer ` + question + ` JSON\n(.*\n)*arguments +` + arguments + `\n`)
+		if o := cli(t, "jobs", "show", job, "--url", p.url, "--token", token); o.code != exitOK || !want.MatchString(o.stdout) {
+			t.Errorf("jobs show of %s: %v\nwant %s", token, o, want)
+		}
+	}
 }
 
 func TestApprovalsRefusesBadArguments(t *testing.T) {

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -67,29 +67,29 @@ func repeat(ctx context.Context, c *client.Client, id arcp.JobID, arguments bool
 func storedArguments(j *arcp.JobView) (arcp.Raw, error) {
 	const remedy = "give them with --arguments"
 	switch {
-	case j.ArgumentsState == arcp.ArgumentsRedacted:
-		return nil, failf("secret values are removed from the arguments of %s; %s", j.JobID, remedy)
-	case j.ArgumentsState == arcp.ArgumentsOmitted:
-		return nil, failf("the arguments of %s are not available: they are too long, of a tool of the runtime itself, or of a job of another principal; %s", j.JobID, remedy)
 	case j.ArgumentsState != "":
-		return nil, failf("the arguments of %s are %s; %s", j.JobID, oneLine(string(j.ArgumentsState)), remedy)
+		return nil, failf("the arguments of %s are not available in full: %s; %s", j.JobID, argumentsMessage(j), remedy)
 	case len(j.Arguments) == 0:
 		return nil, failf("the runtime does not tell the arguments of %s; %s", j.JobID, remedy)
 	}
 	return j.Arguments, nil
 }
 
-// argumentsText returns the arguments of a job for display.
+// argumentsText returns the arguments of a job for display, or why they are not shown.
 func argumentsText(j *arcp.JobView) string {
 	switch j.ArgumentsState {
 	case "":
 		return compactOrEmpty(j.Arguments)
 	case arcp.ArgumentsRedacted:
-		return compactOrEmpty(j.Arguments) + " (secret values are removed)"
-	case arcp.ArgumentsOmitted:
-		return "not available: they are too long, of a tool of the runtime itself, or of a job of another principal"
+		return compactOrEmpty(j.Arguments) + " (" + argumentsMessage(j) + ")"
 	}
-	return fmt.Sprintf("not available: %s", j.ArgumentsState)
+	return "not shown: " + argumentsMessage(j)
+}
+
+// argumentsMessage says why the arguments of a job are not shown in full. A runtime of an earlier version does not tell
+// it.
+func argumentsMessage(j *arcp.JobView) string {
+	return oneLine(cmp.Or(j.ArgumentsMessage, string(j.ArgumentsState)))
 }
 
 // compactOrEmpty returns JSON without spaces, also of an empty object.

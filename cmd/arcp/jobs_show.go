@@ -49,7 +49,7 @@ func newJobsShow(a *app) *cobra.Command {
 		if a.json {
 			return a.printRaw(withEvents(raw, last))
 		}
-		return printJob(a, &j, last)
+		return printJob(a, &j, pendingQuestion(ctx, a, c, &j), last)
 	})
 	return cmd
 }
@@ -122,13 +122,34 @@ func readEvents(ctx context.Context, c *client.Client, j *arcp.JobView, n int, a
 	return last, nil
 }
 
-// printJob prints a job as text.
-func printJob(a *app, j *arcp.JobView, events []arcp.Envelope) error {
+// pendingQuestion returns the question that a job waits for; nil: it waits for none, or the caller may not see it.
+func pendingQuestion(ctx context.Context, a *app, c *client.Client, j *arcp.JobView) *arcp.QuestionView {
+	if j.Waiting == nil || j.Waiting.ApprovalID == "" {
+		return nil
+	}
+	q, err := ask[arcp.QuestionView](ctx, c, "approval.get", approvalArgs{j.Waiting.ApprovalID})
+	switch {
+	case isCode(err, arcp.CodeNotFound), isCode(err, arcp.CodePermissionDenied), isCode(err, arcp.CodeAgentNotAvailable):
+		return nil
+	case err != nil:
+		fmt.Fprintf(a.stderr, "arcp: the question %s cannot be read: %s\n", j.Waiting.ApprovalID, readable(err))
+		return nil
+	}
+	return &q
+}
+
+// printJob prints a job as text. q is the question that it waits for, or nil.
+func printJob(a *app, j *arcp.JobView, q *arcp.QuestionView, events []arcp.Envelope) error {
 	err := printProperties(a.stdout, func(fact func(string, any)) {
 		fact("job", j.JobID)
 		fact("tool", j.Agent)
+		fact("principal", j.Principal)
 		fact("status", j.Status)
 		timeFacts(j, fact)
+		if q != nil && q.Status == arcp.QuestionPending {
+			fact("question", questionAndOptions(q))
+			fact("answer with", answerTo(q.ApprovalID, q.Kind))
+		}
 		if j.Attempt > 1 {
 			fact("attempt", j.Attempt)
 		}

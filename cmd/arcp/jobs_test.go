@@ -198,9 +198,9 @@ func TestArgumentsThatAreNotComplete(t *testing.T) {
 		view  arcp.JobView
 		error string
 	}{
-		{arcp.JobView{Arguments: arcp.Raw(`{"key":"[redacted]"}`), ArgumentsState: arcp.ArgumentsRedacted}, "secret values are removed"},
-		{arcp.JobView{ArgumentsState: arcp.ArgumentsOmitted}, "not available"},
-		{arcp.JobView{ArgumentsState: "encrypted"}, "are encrypted"},
+		{arcp.JobView{Arguments: arcp.Raw(`{"key":"[redacted]"}`), ArgumentsState: arcp.ArgumentsRedacted, ArgumentsMessage: "no secrets"}, "not available in full: no secrets; "},
+		{arcp.JobView{ArgumentsState: arcp.ArgumentsOmitted, ArgumentsMessage: "too long"}, "not available in full: too long; "},
+		{arcp.JobView{ArgumentsState: "encrypted"}, "not available in full: encrypted; "},
 		{arcp.JobView{}, "does not tell the arguments"},
 	} {
 		if raw, err := storedArguments(&c.view); err == nil || !strings.Contains(err.Error(), c.error) || !strings.Contains(err.Error(), "--arguments") {

@@ -59,15 +59,12 @@ func (t *jobTools) get(ctx context.Context, caller *Caller, in jobsGetIn) (v arc
 	if refused != nil {
 		return v, refused
 	}
-	v = arcp.JobView{JobID: j.ID, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
+	v = arcp.JobView{JobID: j.ID, Principal: j.Principal, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
 		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq, ParentJobID: j.Parent}
 	if !j.StartedAt.IsZero() {
 		v.StartedAt = j.StartedAt.UTC()
 	}
-	v.ArgumentsState = arcp.ArgumentsOmitted
-	if j.Principal == caller.Principal {
-		v.Arguments, v.ArgumentsState = t.arguments(&j)
-	}
+	t.addArguments(&v, &j, caller.Principal)
 	v.Lease, v.LeaseConstraints, v.Budget = t.engine.LeaseOf(&j)
 	if !j.State.Terminal() {
 		v.Waiting = engine.WaitingOf(t.engine, j.ID)
@@ -87,19 +84,29 @@ const (
 	maxViewChildren  = 100
 )
 
-// arguments returns the arguments of a job for its view, without the values of credentials. Arguments of built-in
-// tools are omitted: they can have answers to questions and contents of artifacts.
-func (t *jobTools) arguments(j *store.Job) (arcp.Raw, arcp.ArgumentsState) {
+// addArguments adds the arguments of a job for a principal, without the values of credentials, or says why they are
+// omitted. Arguments of built-in tools can have answers to questions and contents of artifacts.
+func (t *jobTools) addArguments(v *arcp.JobView, j *store.Job, viewer string) {
 	name, _, _ := strings.Cut(j.Agent, "@")
-	if len(j.Arguments) > maxViewArguments || t.jobs.IsBuiltin(name) {
-		return nil, arcp.ArgumentsOmitted
+	v.ArgumentsState = arcp.ArgumentsOmitted
+	switch {
+	case j.Principal != viewer:
+		v.ArgumentsMessage = "only " + j.Principal + ", which submitted the job, is shown them"
+		return
+	case t.jobs.IsBuiltin(name):
+		v.ArgumentsMessage = "those of the runtime's own tools are not shown"
+		return
+	case len(j.Arguments) > maxViewArguments:
+		v.ArgumentsMessage = fmt.Sprintf("they have %d bytes, and at most %d are shown", len(j.Arguments), maxViewArguments)
+		return
 	}
-	if t.vault != nil {
-		if scrubbed := t.vault.Scrub(j.Arguments); !bytes.Equal(scrubbed, j.Arguments) {
-			return scrubbed, arcp.ArgumentsRedacted
-		}
+	v.Arguments, v.ArgumentsState = j.Arguments, ""
+	if t.vault == nil {
+		return
 	}
-	return j.Arguments, ""
+	if scrubbed := t.vault.Scrub(j.Arguments); !bytes.Equal(scrubbed, j.Arguments) {
+		v.Arguments, v.ArgumentsState, v.ArgumentsMessage = scrubbed, arcp.ArgumentsRedacted, "values of credentials are removed"
+	}
 }
 
 func (t *jobTools) addChildren(ctx context.Context, v *arcp.JobView) error {

@@ -44,7 +44,7 @@ func CountWaiting(e *Engine) map[string]int {
 
 // view returns a wait for the client.
 func (w *jobWait) view(ref string) *arcp.JobWaiting {
-	return &arcp.JobWaiting{Reason: w.reason, Since: w.since.UTC(), Message: w.message(ref)}
+	return &arcp.JobWaiting{Reason: w.reason, Since: w.since.UTC(), Message: w.message(ref), ApprovalID: w.question}
 }
 
 // optional returns a text behind a prefix; "" without a text.
@@ -172,7 +172,7 @@ func questionReason(k approval.Kind) string {
 // waitingPayload returns the payload of the event that says why the job waits.
 func waitingPayload(w *arcp.JobWaiting) arcp.EventEmitPayload {
 	data, err := arcp.Marshal(w)
-	if err != nil { // three plain members
+	if err != nil { // plain members
 		panic("engine: " + err.Error())
 	}
 	return arcp.EventEmitPayload{Name: arcp.EventWaiting, Data: data}
