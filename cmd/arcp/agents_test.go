@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -69,6 +70,10 @@ func TestWorkersAreListed(t *testing.T) {
 	})
 	want("a tool without a connected worker", `\npy\.rev +1\.0\.0 +\w+ +worker +0 `, "tools", "ls")
 	want("an agent without a connection", `\nkid .* disconnected `, "agents", "ls")
+	waiting := p.detach("py.rev", `{}`)
+	until(t, "the wait is logged", func() bool { return strings.Contains(p.errs.String(), `"job_id":"`+waiting+`"`) })
+	wantOutcome(t, "doctor of an admin", cli(t, "doctor", "--url", p.url, "--token", "root"), exitFailed,
+		"jobs of alice that wait for a connected worker of py.rev@1.0.0: 1, the oldest "+waiting+" since ", "")
 }
 
 func TestFirstWords(t *testing.T) {

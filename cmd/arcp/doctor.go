@@ -58,6 +58,8 @@ func (f *finding) text() any {
 type diagnosis struct {
 	Healthy  bool      `json:"healthy"`
 	Findings []finding `json:"findings"`
+
+	waitingSeen int // jobs that wait for a worker, in the findings of workers
 }
 
 func (d *diagnosis) add(check string, status checkStatus, remedy, format string, args ...any) {
@@ -153,7 +155,7 @@ func (d *diagnosis) session(ctx context.Context, a *app, tg *target) {
 	d.artifacts(ctx, c)
 	d.credentials(ctx, c, isAdmin)
 	d.resources(ctx, c, isAdmin)
-	d.workers(ctx, c)
+	d.workers(ctx, c, self.Principal)
 }
 
 // artifacts stores an artifact, reads it and releases it.
@@ -352,7 +354,7 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	d.certificate(g, time.Now())
 	d.reload(g)
 	d.mcpServers(g["arcp_mcp_servers"], g["arcp_mcp_server_ready"])
-	d.waiting(g["arcp_jobs_waiting"])
+	d.waiting(g)
 }
 
 // notReadyParts returns the parts that a report of /readyz lists as not ready.

@@ -192,6 +192,7 @@ func fakeAdmin(t *testing.T) string {
 		_, _ = io.WriteString(w, "# TYPE arcp_mcp_servers gauge\narcp_mcp_servers{state=\"ready\"} 2\narcp_mcp_servers{state=\"starting\"} 1\narcp_mcp_servers{state=\"waiting\"} 3\n"+
 			"# TYPE arcp_mcp_server_ready gauge\narcp_mcp_server_ready{mcp_server=\"web\"} 0\narcp_mcp_server_ready{mcp_server=\"files\"} 0\narcp_mcp_server_ready{mcp_server=\"git\"} 1\n"+
 			"# TYPE arcp_jobs_waiting gauge\narcp_jobs_waiting{reason=\"worker\"} 4\narcp_jobs_waiting{reason=\"reconnect\"} 6\narcp_jobs_waiting{reason=\"slot\"} 5\n"+
+			"# TYPE arcp_jobs_queued gauge\narcp_jobs_queued{tool=\"sleep\"} 2\narcp_jobs_queued{tool=\"py.rev\"} 3\narcp_jobs_queued{tool=\"echo\"} 0\n"+
 			"# TYPE arcp_store_bytes gauge\narcp_store_bytes 95\n# TYPE arcp_store_max_bytes gauge\narcp_store_max_bytes 100\n")
 	})
 	s := httptest.NewServer(mux)
@@ -240,7 +241,7 @@ func TestDoctorOfCredentials(t *testing.T) {
 		"artifacts    problem  an artifact that was stored cannot be read and released: it has other content; see the server's log",
 		"the server is not ready: runtime: draining; ",
 		"store        problem  95 bytes of 100 bytes (95.0 %); raise --max-data",
-		"jobs of all principals that wait for a connected worker: 4; start the workers",
+		"other jobs that wait for a connected worker: 4; queued jobs by tool: py.rev 3, sleep 2; start the workers",
 		"running jobs of all principals whose workers have lost their connections: 6; start the workers again",
 		"MCP servers that are not ready: files, web; 3 cannot be reached and are retried, 1 have not answered yet; the lines with mcp_server=files in the server's log have the last error: start the MCP server, or correct its entry in tools",
 	} {
@@ -283,16 +284,18 @@ func TestDoctorWithoutTheRightToStoreArtifacts(t *testing.T) {
 func TestDoctorOfWorkers(t *testing.T) {
 	day := time.Date(2030, 1, 2, 15, 4, 5, 0, time.Local)
 	waits := map[arcp.JobID]arcp.JobView{
-		"job_1": {Agent: "py.rev@1.0.0", Waiting: &arcp.JobWaiting{Reason: arcp.WaitWorker, Since: day.Add(time.Hour)}},
-		"job_2": {Agent: "py.rev@1.0.0", Waiting: &arcp.JobWaiting{Reason: arcp.WaitWorker, Since: day}},
+		"job_1": {Agent: "py.rev@1.0.0", Waiting: &arcp.JobWaiting{Reason: arcp.WaitWorker, Since: day}},
+		"job_2": {Agent: "py.rev@1.0.0"},
 		"job_3": {Agent: "sleep@1.0.0", Waiting: &arcp.JobWaiting{Reason: arcp.WaitSlot, Since: day}},
 		"job_4": {Agent: "echo@1.0.0"},
+		"job_5": {Principal: "bob", Agent: "py.up@1.0.0", Waiting: &arcp.JobWaiting{Reason: arcp.WaitWorker, Since: day}},
 	}
 	answers := map[string]any{
 		"tools.policy":    caller{"alice", []string{"client"}},
 		"registry.leases": arcp.Page[arcp.ResourceLeaseView]{Items: []arcp.ResourceLeaseView{}},
 		"artifact.put":    arcp.ArtifactObject{ArtifactID: "art_1"},
 		"artifact.get":    arcp.ArtifactChunk{Data: []byte("arcp doctor")},
+		"sessions.list":   arcp.Page[arcp.SessionView]{Items: []arcp.SessionView{{Principal: "alice"}, {Principal: "bob"}, {Principal: "bob"}}},
 		"host.agents": arcp.Page[workerAgent]{Items: []workerAgent{{ID: "agent-1", Name: "rev", Status: "disconnected", Executes: []string{"py.rev@1.0.0"}},
 			{ID: "agent-2", Name: "up", Status: "idle", Executes: []string{"py.up@1.0.0"}}, {ID: "agent-3", Name: "view", Status: "disconnected"},
 			{ID: "agent-4", Name: "earlier", Status: "disconnected", Executes: []string{"py.up@1.0.0"}}}},
@@ -300,7 +303,14 @@ func TestDoctorOfWorkers(t *testing.T) {
 	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
 		if env.Type == arcp.SessionListJobs {
 			var list []arcp.JobEntry
+			p, err := arcp.DecodePayload[arcp.SessionListJobsPayload](env)
+			if err != nil {
+				t.Error(err)
+			}
 			for _, id := range slices.Sorted(maps.Keys(waits)) {
+				if waits[id].Principal != p.Filter.Principal {
+					continue
+				}
 				list = append(list, arcp.JobEntry{JobID: id, Agent: waits[id].Agent, Status: "queued"})
 			}
 			c.reply(env, arcp.SessionJobs, arcp.SessionJobsPayload{Jobs: list})
@@ -327,7 +337,10 @@ func TestDoctorOfWorkers(t *testing.T) {
 	})
 	o := r.cli("doctor")
 	wantOutcome(t, "jobs", o, exitFailed,
-		"problem   your jobs that wait for a connected worker of py.rev@1.0.0: 2, the oldest since 2030-01-02 15:04:05; start a worker of py.rev@1.0.0, or cancel", "")
+		"problem   jobs of alice that wait for a connected worker of py.rev@1.0.0: 2, the oldest job_1 since 2030-01-02 15:04:05; "+
+			"start a worker of py.rev@1.0.0, or cancel the jobs; `arcp jobs show job_1` shows the oldest\n", "")
+	wantOutcome(t, "jobs of another principal", o, exitFailed,
+		"problem   jobs of bob that wait for a connected worker of py.up@1.0.0: 1, the oldest job_5 since 2030-01-02 15:04:05; ", "")
 	wantOutcome(t, "agents", o, exitFailed, "problem   the worker rev, agent agent-1, is disconnected, and no other one executes py.rev@1.0.0; start", "")
 	for _, text := range []string{"sleep@1.0.0", "echo@1.0.0", "agent-2", "agent-3", "agent-4"} {
 		if strings.Contains(o.stdout, text) {
