@@ -11,6 +11,7 @@ const (
 	EventApprovalRequested = "approval.requested" // data is an ApprovalRequested
 	EventToolsChanged      = "tools.changed"      // the tool catalog of the session has changed (§7.5)
 	EventHost              = "host.event"         // an agent, approval or resource has changed (§7.7)
+	EventHostSnapshot      = "host.snapshot"      // agents, pending approvals and past events (§7.7)
 	EventWaiting           = "waiting"            // data is a JobWaiting
 )
 

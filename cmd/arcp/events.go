@@ -71,8 +71,13 @@ func (p *eventPrinter) line(env *arcp.Envelope) {
 	if p.steps && env.Type == arcp.EventEmit && payload[arcp.EventEmitPayload](env).Name == eventDelegate {
 		detail = true
 	}
-	if !detail || p.all {
-		p.text(env, text)
+	if detail && !p.all {
+		return
+	}
+	p.text(env, text)
+	if emitted := payload[arcp.EventEmitPayload](env); env.Type == arcp.EventEmit && emitted.Name == arcp.EventHostSnapshot {
+		s := snapshotOf(emitted.Data)
+		s.print(p.w)
 	}
 }
 
@@ -147,20 +152,28 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 		p := payload[arcp.TraceSpanPayload](env)
 		return label("span", p.Name, p.EndTime.Sub(p.StartTime), compact(p.Attributes)), false
 	case arcp.EventEmit:
-		p := payload[arcp.EventEmitPayload](env)
-		if p.Name == arcp.EventApprovalRequested {
-			a := approvalOf(p.Data)
-			return label("approval", a.Action+"?", "an approver decides:", "arcp approvals approve", a.ApprovalID), false
-		}
-		if p.Name == workflow.EventStep {
-			return describeStep(p.Data), false
-		}
-		if p.Name == arcp.EventWaiting {
-			return describeWaiting(p.Data), false
-		}
-		return label("event", p.Name, compact(p.Data)), p.Name == workflow.EventSteps
+		return describeEmitted(payload[arcp.EventEmitPayload](env))
 	}
 	return describeQuestion(env)
+}
+
+// describeEmitted describes an event that a tool, or the runtime, has emitted under a name.
+func describeEmitted(p arcp.EventEmitPayload) (line string, detail bool) {
+	switch p.Name {
+	case arcp.EventApprovalRequested:
+		a := approvalOf(p.Data)
+		return label("approval", a.Action+"?", "an approver decides:", "arcp approvals approve", a.ApprovalID), false
+	case workflow.EventStep:
+		return describeStep(p.Data), false
+	case arcp.EventWaiting:
+		return describeWaiting(p.Data), false
+	case arcp.EventHost:
+		return describeHostEvent(p.Data), false
+	case arcp.EventHostSnapshot:
+		s := snapshotOf(p.Data)
+		return s.describe(), false
+	}
+	return label("event", p.Name, compact(p.Data)), p.Name == workflow.EventSteps
 }
 
 // describeMetric describes a measurement, or the rest of a budget.

@@ -12,6 +12,29 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
+// The snapshot of host.subscribe is a table for each list, and JSON only with -o json.
+func TestSnapshotIsShownAsTables(t *testing.T) {
+	const snapshot = `{"agents":[{"id":"kid","name":"Kid","kind":"worker","executes":["py.rev@1.0.0"],"running":1,"status":"running"}],` +
+		`"approvals":[{"approval_id":"approval-1","kind":"gate","job_id":"job_1","action":"deploy","created_at":"2030-01-02T15:04:05Z"}],"events":[],"more":true}`
+	env := arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventHostSnapshot, Data: arcp.Raw(snapshot)})
+	var out bytes.Buffer
+	p := eventPrinter{w: &out}
+	p.event(&env)
+	want := "snapshot   1 agent, 1 approval, 0 past events; another part follows\n" +
+		"        AGENT  NAME  KIND    STATUS   RUNNING  TASK\n" +
+		"        kid    Kid   worker  running  1        -\n" +
+		"        APPROVAL    KIND  JOB    CREATED              ACTION\n" +
+		"        approval-1  gate  job_1  " + clock(time.Date(2030, 1, 2, 15, 4, 5, 0, time.UTC)) + "  deploy\n"
+	if out.String() != want {
+		t.Errorf("the snapshot is shown as\n%s\nwant\n%s", &out, want)
+	}
+	out.Reset()
+	p = eventPrinter{w: &out, json: true}
+	if p.event(&env); !strings.Contains(out.String(), snapshot) {
+		t.Errorf("the snapshot as JSON is %s", &out)
+	}
+}
+
 func TestDescribeShowsEachEvent(t *testing.T) {
 	total, percent := 4.0, 12.4
 	day := time.Date(2030, 1, 2, 15, 4, 5, 0, time.Local)
@@ -49,6 +72,8 @@ func TestDescribeShowsEachEvent(t *testing.T) {
 		{arcp.EventEmit, arcp.EventEmitPayload{Name: "found", Data: arcp.Raw(`{}`)}, "event      found"},
 		{arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventWaiting, Data: arcp.Raw(`{"reason":"worker","since":"2030-01-02T15:04:05Z","message":"start one"}`)},
 			"waiting    start one"},
+		{arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventHost, Data: arcp.Raw(`{"id":"event-1","kind":"agent.registered","agent_id":"a","message":"A is registered","payload":{}}`)},
+			"host       agent.registered a A is registered"},
 		{arcp.ArtifactRef, arcp.ArtifactRefPayload{Artifact: arcp.ArtifactObject{ArtifactID: "art_1", MediaType: "text/plain", Size: 5, ExpiresAt: day}},
 			"artifact   art_1 text/plain 5 bytes, kept until 2030-01-02 15:04:05"},
 		{arcp.JobResultChunk, arcp.JobResultChunkPayload{ResultID: "res_1", ChunkSeq: 3}, "result     part 3 of res_1"},

@@ -89,7 +89,7 @@ func emitSnapshot(job tool.Job, s *agents.Snapshot, approvals []approval.Row) er
 	if p.err != nil {
 		return p.err
 	}
-	return job.Emit("host.snapshot", p.part)
+	return job.Emit(arcp.EventHostSnapshot, p.part)
 }
 
 // snapshotEmitter emits the parts of a snapshot.
@@ -105,7 +105,7 @@ func appendItems[T any](p *snapshotEmitter, items []T, list func(*snapshotPart) 
 		var raw arcp.Raw
 		if raw, p.err = arcp.Marshal(&items[i]); p.err == nil && p.part.size > 0 && p.part.size+len(raw) > maxSnapshotBytes {
 			p.part.More = true
-			p.err = p.job.Emit("host.snapshot", p.part)
+			p.err = p.job.Emit(arcp.EventHostSnapshot, p.part)
 			p.part = newSnapshotPart()
 		}
 		*list(p.part) = append(*list(p.part), raw)
