@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -21,9 +22,7 @@ func TestOptionsOfASubmitAreBounded(t *testing.T) {
 	inBubble(t, nil, func(f *fixture) {
 		p := f.dial("alice")
 		options := map[string]string{"retry": `"retry":{"max_attempts":1,"x":"` + strings.Repeat("r", 1<<20) + `"}`}
-		for name, option := range largeOptions {
-			options[name] = option
-		}
+		maps.Copy(options, largeOptions)
 		for name, option := range options {
 			p.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.sleep","arguments":{"ms":1},%s}`, option))
 			if e := refusal(t, p.until(arcp.JobFailed)); e.Code != arcp.CodeInvalidRequest {

@@ -148,7 +148,8 @@ func logTable(t *testing.T) (levels map[string][]string, fields map[string][]str
 // A server logs the lines that are documented, with their fields, and its metrics follow the conventions of Prometheus.
 func TestServerCanBeObserved(t *testing.T) {
 	t.Parallel()
-	config := write(t, filepath.Join(t.TempDir(), "arcp.yaml"), "token: [alice=secret]\ndemo: true\n")
+	const tools = "tools: [{name: slow.call, exec: [sleep, '1000'], limits: {concurrency: 1, timeout_ms: 1000000}}]\n"
+	config := write(t, filepath.Join(t.TempDir(), "arcp.yaml"), tools+"token: [alice=secret]\ndemo: true\n")
 	p := serve(t, "--config", config, "--data", filepath.Join(t.TempDir(), "data"), "--log-level", "debug")
 	until(t, "the server is ready", func() bool { return strings.Contains(p.errs.String(), `"message":"ready"`) })
 	checked := logCheck{t: t, seen: make(map[string]bool)}
@@ -156,6 +157,13 @@ func TestServerCanBeObserved(t *testing.T) {
 	wantOutcome(t, "a job", p.cli("invoke", "demo.echo", `{"private":"an argument"}`), exitOK, "an argument", "")
 	wantOutcome(t, "a job that fails", p.cli("invoke", "demo.fail", `{"code":"OUT_OF_RANGE","message":"it has an argument"}`), exitFailed, "", "")
 	wantOutcome(t, "a wrong token", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "hunter2"), exitAuth, "", "")
+	for range 2 { // the second waits for the slot of the first
+		wantOutcome(t, "a slow job", p.cli("invoke", "slow.call", "{}", "--detach"), exitOK, "job_", "")
+	}
+	until(t, "the wait is logged", func() bool { return strings.Contains(p.errs.String(), `"message":"job waits"`) })
+	for id := range strings.FieldsSeq(p.cli("jobs", "ls", "--tool", "slow.call", "-o", "name").stdout) {
+		wantOutcome(t, "its end", p.cli("jobs", "cancel", id), exitOK, "", "")
+	}
 	for host, path := range map[string]string{"evil.example": "/arcp", "": "/nowhere"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http"+strings.TrimPrefix(strings.TrimSuffix(p.url, "/arcp"), "ws")+path, nil)
 		if err != nil {
@@ -173,7 +181,7 @@ func TestServerCanBeObserved(t *testing.T) {
 	checked.read(p.errs.String())
 	_, before := get(t, p.admin+"/metrics")
 	for _, content := range []string{"tokn: x\n", "token: [alice=secret]\ndemo: true\nmax-jobs: 7\n"} {
-		write(t, config, content)
+		write(t, config, tools+content)
 		p.signal(syscall.SIGHUP)
 		logged := map[bool]string{true: `"message":"reloaded"`, false: "reload failed"}[strings.HasPrefix(content, "token")]
 		until(t, "log: "+logged, func() bool { return strings.Contains(p.errs.String(), logged) })
