@@ -12,23 +12,13 @@ import (
 // Log writes audit records. Its methods may be called by any goroutine.
 type Log struct{ out zerolog.Logger }
 
-// New returns a log that writes to out, whatever the level of out is, except for OwnRead.
+// New returns a log that writes to out, whatever the level of out is.
 func New(out zerolog.Logger) Log { return Log{out} }
 
 // Event begins a record of an action of a principal, by one of its sessions if session is
 // not empty. The caller adds the decision and ends the record with Msg("audit").
 func (l Log) Event(action, actor string, session arcp.SessionID) *zerolog.Event {
-	return begin(l.out.Log().Str(zerolog.LevelFieldName, "info"), action, actor, session)
-}
-
-// OwnRead begins a record as Event does, of a read of data of the principal itself. It has the level debug, and is not
-// written if the level of out is higher.
-func (l Log) OwnRead(action, actor string, session arcp.SessionID) *zerolog.Event {
-	return begin(l.out.Debug(), action, actor, session)
-}
-
-func begin(ev *zerolog.Event, action, actor string, session arcp.SessionID) *zerolog.Event {
-	ev = ev.Str("logger", "audit").Str("action", action).Str("actor", actor)
+	ev := l.out.Log().Str(zerolog.LevelFieldName, "info").Str("logger", "audit").Str("action", action).Str("actor", actor)
 	if session != "" {
 		ev = ev.Str("session_id", string(session))
 	}

@@ -9,20 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// A read of a principal's own data is a record of the level debug.
-func TestOwnRead(t *testing.T) {
-	for level, want := range map[zerolog.Level]string{
-		zerolog.DebugLevel: `{"level":"debug","logger":"audit","action":"subscribe","actor":"alice","session_id":"sess_1","message":"audit"}` + "\n",
-		zerolog.InfoLevel:  "",
-	} {
-		var out bytes.Buffer
-		New(zerolog.New(&out).Level(level)).OwnRead("subscribe", "alice", "sess_1").Msg("audit")
-		if got := out.String(); got != want {
-			t.Errorf("a log of the level %s has %q, want %q", level, got, want)
-		}
-	}
-}
-
 // Records are written at any level, and have the session only if there is one.
 func TestDecision(t *testing.T) {
 	for _, want := range []struct {

@@ -95,7 +95,7 @@ func (fl *follows) isOwner(ctx context.Context, j *store.Job) (bool, *arcp.Error
 
 // follow stores that the session follows a job from a position in the job's log.
 func (fl *follows) follow(request arcp.MessageID, j store.Job, from uint64) {
-	fl.c.principal.auditRead("job.subscribe", j.Principal).Str("target", string(j.ID)).Str("owner_session", string(j.Session)).
+	fl.c.principal.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).
 		Str("decision", "allowed").Msg("audit")
 	fl.add(&j)
 	own := fl.owns(&j)

@@ -87,11 +87,3 @@ func (p *principal) updateActor() {
 func (p *principal) audit(action string) *zerolog.Event {
 	return p.c.srv.opts.Audit.Event(action, p.identity.Principal, p.c.id)
 }
-
-// auditRead begins a record of the audit log about a read of data of a principal, in another session of it.
-func (p *principal) auditRead(action, owner string) *zerolog.Event {
-	if owner == p.identity.Principal {
-		return p.c.srv.opts.Audit.OwnRead(action, owner, p.c.id)
-	}
-	return p.audit(action)
-}

@@ -187,7 +187,7 @@ func (s *subscriptions) audit(f *arcp.EventFilter, owner string) {
 	if len(sessions) == 1 && sessions[0] == s.c.id {
 		return
 	}
-	ev := s.c.principal.auditRead("subscribe", owner).Str("owner", owner).Strs("sessions", stringsOf(sessions))
+	ev := s.c.principal.audit("subscribe").Str("owner", owner).Strs("sessions", stringsOf(sessions))
 	if owner != s.c.principal.identity.Principal {
 		ev = ev.Strs("jobs", stringsOf(jobs))
 	}
