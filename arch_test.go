@@ -78,6 +78,7 @@ var allowed = map[string][]string{
 	"internal/e2e":         {},
 	"internal/osfile":      {},
 	"internal/specdoc":     {"arcp"},
+	"internal/typecheck":   {},
 	"runtime": {
 		"arcp",
 		"auth",
