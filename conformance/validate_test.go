@@ -252,12 +252,6 @@ func TestMissingMembers(t *testing.T) {
 }
 
 func TestValidatorRemembersASession(t *testing.T) {
-	first := newTestValidator()
-	for _, f := range []string{acceptedFrame, jobAcceptedFrame, jobStartedFrame, completedFrame} {
-		if err := first.broken(f); err != nil {
-			t.Fatal(err)
-		}
-	}
 	resumed := frameOf("s", "session.resumed", `"correlation_id":"msg_open","payload":{"session_id":"sess_1","resume_token":"rt","replayed_from":1,"replayed":true}`)
 	for name, test := range map[string]struct {
 		frame string
@@ -269,7 +263,12 @@ func TestValidatorRemembersASession(t *testing.T) {
 		"out of order":         {completedFrame, false},
 		"of another session":   {strings.Replace(jobStartedFrame, `"sess_1"`, `"sess_2"`, 1), false},
 	} {
-		v := newTestValidator()
+		first, v := newTestValidator(), newTestValidator()
+		for _, f := range []string{acceptedFrame, jobAcceptedFrame, jobStartedFrame, completedFrame} {
+			if err := first.broken(f); err != nil {
+				t.Fatal(err)
+			}
+		}
 		v.attach(first.rec)
 		if err := v.broken(resumed); err != nil {
 			t.Fatal(err)
