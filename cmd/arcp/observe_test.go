@@ -180,13 +180,18 @@ func TestServerCanBeObserved(t *testing.T) {
 	}
 	checked.read(p.errs.String())
 	_, before := get(t, p.admin+"/metrics")
-	for _, content := range []string{"tokn: x\n", "token: [alice=secret]\ndemo: true\nmax-jobs: 7\n"} {
+	// A mistake of the syntax has no key.
+	for i, content := range []string{"[\n", "tokn: x\n", "token: [alice=secret]\ndemo: true\nmax-jobs: 7\n"} {
 		write(t, config, tools+content)
 		p.signal(syscall.SIGHUP)
-		logged := map[bool]string{true: `"message":"reloaded"`, false: "reload failed"}[strings.HasPrefix(content, "token")]
-		until(t, "log: "+logged, func() bool { return strings.Contains(p.errs.String(), logged) })
+		ok := strings.HasPrefix(content, "token")
+		logged, n := "reload failed", i+1
+		if ok {
+			logged, n = `"message":"reloaded"`, 1
+		}
+		until(t, "log: "+logged, func() bool { return strings.Count(p.errs.String(), logged) == n })
 		_, metrics := get(t, p.admin+"/metrics")
-		want := float64(1 - strings.Count(content, "tokn"))
+		want := map[bool]float64{true: 1}[ok]
 		if got := value(t, metrics, "arcp_config_last_reload_successful"); got != want {
 			t.Errorf("after %q the last reload has success %v, want %v", content, got, want)
 		}

@@ -70,8 +70,11 @@ func (s *server) logReloadFailure(err error) {
 	s.metrics.reloaded(err)
 	list := mistakesOf(err)
 	for _, m := range list {
-		s.log.Error().Str("file", m.File).Int("line", m.Line).Int("column", m.Column).Str("key", m.Key).Str("mistake", m.Message).
-			Msg("mistake in the configuration")
+		ev := addTexts(s.log.Error(), "file", m.File)
+		if m.Line > 0 {
+			ev = ev.Int("line", m.Line).Int("column", m.Column)
+		}
+		addTexts(ev, "key", m.Key, "mistake", m.Message).Msg("mistake in the configuration")
 	}
 	event := s.log.Error()
 	if list == nil {
