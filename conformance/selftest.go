@@ -26,7 +26,7 @@ const attempts = 3
 // silentTimeout: on a slow machine a check that still passes must not run into the limit.
 const (
 	silentTimeout = 2 * time.Second
-	silentFactor  = 5
+	silentFactor  = 2
 )
 
 // SelfTest proves that the checks can fail. For each fault of package proxy it puts the fault
