@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,10 +30,13 @@ func addGroup(root *cobra.Command, id string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
+// addTemplateFuncs adds the functions of templates, which cobra has in one map for all commands of the process.
+var addTemplateFuncs = sync.OnceFunc(func() { cobra.AddTemplateFunc("flagUsages", flagUsages) })
+
 // setUsage changes the template of cobra: a command that only has subcommands has no usage line of its own, and flags
 // are grouped.
 func setUsage(root *cobra.Command) {
-	cobra.AddTemplateFunc("flagUsages", flagUsages)
+	addTemplateFuncs()
 	root.SetUsageTemplate(strings.NewReplacer(
 		"{{if .Runnable}}", `{{if and .Runnable (not (index .Annotations "`+groupAnnotation+`"))}}`,
 		"{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagUsages .LocalFlags}}",
