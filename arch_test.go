@@ -77,6 +77,7 @@ var allowed = map[string][]string{
 	"internal/clip":        {},
 	"internal/e2e":         {},
 	"internal/osfile":      {},
+	"internal/race":        {},
 	"internal/specdoc":     {"arcp"},
 	"internal/typecheck":   {},
 	"runtime": {

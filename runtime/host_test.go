@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/race"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 )
@@ -188,7 +189,7 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 	}
 	const sessions, each = 10, 100
 	watchers := 100
-	if racing {
+	if race.Enabled {
 		watchers = 10
 	}
 	inBubble(t, nil, func(f *fixture) {

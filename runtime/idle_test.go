@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/race"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -27,7 +28,7 @@ func TestTenThousandIdleSessions(t *testing.T) {
 	}
 	const pooled = 256 + 8 // kept for reuse, and the Go runtime's own
 	sessions := 10_000
-	if racing {
+	if race.Enabled {
 		sessions = 3_000 // the detector ends with 8,128 goroutines
 	}
 	goroutines, memory := goruntime.NumGoroutine(), memoryInUse()
@@ -37,7 +38,7 @@ func TestTenThousandIdleSessions(t *testing.T) {
 		t.Errorf("%v sessions are connected, want %d", n, sessions)
 	}
 	var each int64
-	idle := racing || within(time.Minute, func() bool { // some may not have come to wait yet
+	idle := race.Enabled || within(time.Minute, func() bool { // some may not have come to wait yet
 		each = (memoryInUse() - memory) / int64(sessions)
 		return each <= idleMemory
 	})

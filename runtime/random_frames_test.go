@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/race"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -35,7 +36,7 @@ func seed(t *testing.T) uint64 {
 // noiseFrames is how many random frames a runtime is sent over each transport. The race detector
 // makes each cost ten times as much.
 func noiseFrames() int {
-	if racing {
+	if race.Enabled {
 		return 24_000
 	}
 	return 60_000

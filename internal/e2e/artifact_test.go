@@ -22,9 +22,6 @@ import (
 
 // A large artifact goes in and out of a server that does not hold it in memory.
 func TestLargeArtifactNeedsLittleMemory(t *testing.T) {
-	if raceDetector {
-		t.Skip("measures a process that the race detector does not watch, for minutes: left out with -race")
-	}
 	const (
 		large     = 192 << 20
 		maxGrowth = 64 << 20

@@ -103,6 +103,7 @@ func (r *pausedReader) Read(p []byte) (int, error) {
 
 // Artifacts in a bucket are there after kill -9, and what a put had written is not.
 func TestArtifactsInABucket(t *testing.T) {
+	ofOtherPrograms(t)
 	const large = 20 << 20 // three parts
 	endpoint := interop.Moto(t, "artifacts")
 	b := bucket{t, endpoint + "/artifacts"}
@@ -177,6 +178,7 @@ func backUpAndStart(ctx context.Context, t *testing.T, bin, data string, kept ar
 
 // A server whose bucket does not answer starts and runs jobs. Only artifacts are unavailable.
 func TestBucketThatDoesNotAnswer(t *testing.T) {
+	ofOtherPrograms(t)
 	bin := binary(t)
 	p := startServer(t, bin, t.TempDir(), bucketOptions(t, "http://"+freeAddr(t))...)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

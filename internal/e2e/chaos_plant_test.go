@@ -19,6 +19,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance/chaos"
+	"github.com/arcpd/arcpd/internal/race"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/pebble"
@@ -285,6 +286,9 @@ func TestChaosFindsPlantedBugs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, plant := range plants {
+		if name != harmless && race.Enabled {
+			continue // the campaign has the same code for each bug
+		}
 		for _, d := range []arcp.Dialect{arcp.DialectRFC, arcp.DialectDraft} {
 			if d == arcp.DialectDraft && plant.onlyRFC {
 				continue

@@ -16,6 +16,7 @@ import (
 // A collector of OpenTelemetry receives the spans of a job over both protocols. It is a process with the
 // receiver of go.opentelemetry.io/collector.
 func TestCollectorReceivesSpans(t *testing.T) {
+	ofOtherPrograms(t)
 	t.Parallel() // most of its time is the build
 	collector := filepath.Join(t.TempDir(), "collector")
 	if err := goTool("mod", "download"); err != nil {

@@ -16,15 +16,39 @@ import (
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance"
+	"github.com/arcpd/arcpd/internal/race"
 	"github.com/arcpd/arcpd/runtime"
 )
+
+// playedLibraries returns the libraries that the checks of the draft dialect play. The race detector watches
+// the code of the checks, which is the same for each library, and makes it ten times as slow.
+func playedLibraries() []strict.Library {
+	if race.Enabled {
+		return []strict.Library{strict.TypeScript}
+	}
+	return strict.Libraries
+}
+
+// parallelChecks returns the number of checks that run at a time. Some wait for heartbeats. With the race detector
+// the large results of some take seconds of work. A client that is kept from the processor for longer than its
+// heartbeats allow loses its connection.
+func parallelChecks() int {
+	if race.Enabled {
+		return 4
+	}
+	return 16
+}
 
 // TestConformance runs the black-box checks against the command, on each store. Each
 // passes, but for those that start the server again where the store is in memory.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	endToEnd(t)
-	for name, data := range map[string]string{"memory": ":memory:", "durable": t.TempDir()} {
+	stores := map[string]string{"memory": ":memory:", "durable": t.TempDir()}
+	if race.Enabled {
+		delete(stores, "memory") // the checks, which it watches, are the same
+	}
+	for name, data := range stores {
 		t.Run(name, func(t *testing.T) {
 			authFile := authFile(t)
 			flags := slices.Concat([]string{"--config", checkTools(t), "--auth-file", authFile}, served, withLinks(t))
@@ -144,7 +168,7 @@ func writeAuthFile(t *testing.T, file, sees string) {
 // TestDraftConformance runs the checks of the draft dialect against the command, as each client
 // library. Each passes. Those that start the server again run as one library.
 func TestDraftConformance(t *testing.T) {
-	for _, lib := range playedLibraries {
+	for _, lib := range playedLibraries() {
 		t.Run(string(lib), func(t *testing.T) {
 			t.Parallel()
 			checkDraft(t, lib)
@@ -176,7 +200,7 @@ func checkDraft(t *testing.T, lib strict.Library) {
 			restarts[c.ID] = slices.Contains(c.Needs, conformance.NeedRestart)
 		}
 	}
-	report, err := conformance.Run(t.Context(), tg, conformance.Options{Levels: conformance.Levels, Parallel: parallelChecks, Timeout: 5 * time.Minute})
+	report, err := conformance.Run(t.Context(), tg, conformance.Options{Levels: conformance.Levels, Parallel: parallelChecks(), Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +220,7 @@ func checkDraft(t *testing.T, lib strict.Library) {
 // TestDraftConformanceChecksCanFail plants each fault of the draft dialect: every check that the fault
 // names must notice it.
 func TestDraftConformanceChecksCanFail(t *testing.T) {
+	watchedIn(t, "conformance")
 	t.Parallel()
 	endToEnd(t)
 	data := t.TempDir()
@@ -217,6 +242,7 @@ func TestDraftConformanceChecksCanFail(t *testing.T) {
 // TestConformanceChecksCanFail puts a proxy in between that breaks one rule at a
 // time: some check must notice each.
 func TestConformanceChecksCanFail(t *testing.T) {
+	watchedIn(t, "conformance")
 	t.Parallel()
 	p := startServer(t, binary(t), ":memory:", slices.Concat([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served, withLinks(t))...)
 	defer p.kill(t)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/internal/race"
 )
 
 // The test below kills a runtime as often as this.
@@ -46,8 +47,18 @@ func endToEnd(t *testing.T) {
 func ofOtherPrograms(t *testing.T) {
 	t.Helper()
 	endToEnd(t)
-	if raceDetector {
+	if race.Enabled {
 		t.Skip("starts programs that the race detector does not watch: left out with -race")
+	}
+}
+
+// watchedIn skips a test with the race detector. The tests of another package run the code that the test has in
+// this process with it, in less time.
+func watchedIn(t *testing.T, pkg string) {
+	t.Helper()
+	endToEnd(t)
+	if race.Enabled {
+		t.Skipf("the race detector watches this code in the tests of package %s: left out with -race", pkg)
 	}
 }
 

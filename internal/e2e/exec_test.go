@@ -12,6 +12,7 @@ import (
 // TestExecConformance runs the checks of both dialects against servers on standard input and output. Each check that
 // needs one connection passes.
 func TestExecConformance(t *testing.T) {
+	watchedIn(t, "conformance")
 	for name, dialect := range map[string]arcp.Dialect{"rfc": arcp.DialectRFC, "draft": arcp.DialectDraft} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -32,7 +32,7 @@ const installTimeout = 4 * time.Minute
 // PyPI, pinned by the files in .ci/mcp.
 func TestMCPInterop(t *testing.T) {
 	t.Parallel()
-	endToEnd(t)
+	ofOtherPrograms(t)
 	node, python := installMCP(t)
 	every := filepath.Join(node, "node_modules/@modelcontextprotocol/server-everything/dist/index.js")
 	web := startEverything(t, every)

@@ -15,6 +15,7 @@ import (
 // TestPythonInterop drives a server with each version of the published Python client, which speaks the
 // draft dialect: every call, a broken connection and a killed server.
 func TestPythonInterop(t *testing.T) {
+	ofOtherPrograms(t)
 	t.Parallel()
 	for _, version := range interop.PythonVersions {
 		t.Run(version, func(t *testing.T) { drivePython(t, interop.Python(t, version)) })

@@ -131,7 +131,7 @@ func (h *recipeHost) follow(heading string, replace ...string) {
 
 // The recipes of docs/backup.md, typed line by line, restore, upgrade and roll back a server.
 func TestRecipes(t *testing.T) {
-	endToEnd(t)
+	ofOtherPrograms(t)
 	doc, err := os.ReadFile("docs/backup.md")
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ const rustKind = "arcp-rs"
 // TestRustInterop drives a server with the published Rust client: all that it offers,
 // and a server that is killed under it.
 func TestRustInterop(t *testing.T) {
+	ofOtherPrograms(t)
 	t.Parallel()
 	programs := interop.Rust(t)
 	bin, data := binary(t), t.TempDir()
