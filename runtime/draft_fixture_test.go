@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp/draft/strict"
+	"github.com/arcpd/arcpd/internal/race"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -28,6 +29,15 @@ const (
 	resumeMembers = `,"resume_token":%[2]q,"last_event_seq":%[3]d`
 	resumeShort   = `,"resume":{"token":%[2]q,"last_event_seq":%[3]d}`
 )
+
+// largeLibraries returns how many of draftLibraries a test of large frames needs. The race detector watches code that is
+// the same for each library, and makes large frames ten times as slow.
+func largeLibraries() int {
+	if race.Enabled {
+		return 2
+	}
+	return len(draftLibraries)
+}
 
 // draftLibraries has a row for each of strict.Libraries.
 var draftLibraries = []draftLibrary{

@@ -16,39 +16,15 @@ import (
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance"
-	"github.com/arcpd/arcpd/internal/race"
 	"github.com/arcpd/arcpd/runtime"
 )
-
-// playedLibraries returns the libraries that the checks of the draft dialect play. The race detector watches
-// the code of the checks, which is the same for each library, and makes it ten times as slow.
-func playedLibraries() []strict.Library {
-	if race.Enabled {
-		return []strict.Library{strict.TypeScript}
-	}
-	return strict.Libraries
-}
-
-// parallelChecks returns the number of checks that run at a time. Some wait for heartbeats. With the race detector
-// the large results of some take seconds of work. A client that is kept from the processor for longer than its
-// heartbeats allow loses its connection.
-func parallelChecks() int {
-	if race.Enabled {
-		return 4
-	}
-	return 16
-}
 
 // TestConformance runs the black-box checks against the command, on each store. Each
 // passes, but for those that start the server again where the store is in memory.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	endToEnd(t)
-	stores := map[string]string{"memory": ":memory:", "durable": t.TempDir()}
-	if race.Enabled {
-		delete(stores, "memory") // the checks, which it watches, are the same
-	}
-	for name, data := range stores {
+	watchedIn(t, "conformance")
+	for name, data := range map[string]string{"memory": ":memory:", "durable": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			authFile := authFile(t)
 			flags := slices.Concat([]string{"--config", checkTools(t), "--auth-file", authFile}, served, withLinks(t))
@@ -168,7 +144,8 @@ func writeAuthFile(t *testing.T, file, sees string) {
 // TestDraftConformance runs the checks of the draft dialect against the command, as each client
 // library. Each passes. Those that start the server again run as one library.
 func TestDraftConformance(t *testing.T) {
-	for _, lib := range playedLibraries() {
+	watchedIn(t, "conformance")
+	for _, lib := range strict.Libraries {
 		t.Run(string(lib), func(t *testing.T) {
 			t.Parallel()
 			checkDraft(t, lib)
@@ -179,9 +156,11 @@ func TestDraftConformance(t *testing.T) {
 // unsent is the rule of an event that the command never sends: none of its agents reports calls of tools.
 const unsent = "draft.frames.toolresult"
 
+// parallelChecks is the number of checks that run at a time. Some wait for heartbeats.
+const parallelChecks = 16
+
 // checkDraft runs the checks of the draft dialect as a library.
 func checkDraft(t *testing.T, lib strict.Library) {
-	endToEnd(t)
 	data := t.TempDir()
 	flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)
 	p := startServer(t, binary(t), data, flags...)
@@ -200,7 +179,7 @@ func checkDraft(t *testing.T, lib strict.Library) {
 			restarts[c.ID] = slices.Contains(c.Needs, conformance.NeedRestart)
 		}
 	}
-	report, err := conformance.Run(t.Context(), tg, conformance.Options{Levels: conformance.Levels, Parallel: parallelChecks(), Timeout: 5 * time.Minute})
+	report, err := conformance.Run(t.Context(), tg, conformance.Options{Levels: conformance.Levels, Parallel: parallelChecks, Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,9 +199,8 @@ func checkDraft(t *testing.T, lib strict.Library) {
 // TestDraftConformanceChecksCanFail plants each fault of the draft dialect: every check that the fault
 // names must notice it.
 func TestDraftConformanceChecksCanFail(t *testing.T) {
-	watchedIn(t, "conformance")
 	t.Parallel()
-	endToEnd(t)
+	watchedIn(t, "conformance")
 	data := t.TempDir()
 	flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)
 	p := startServer(t, binary(t), data, flags...)
@@ -242,8 +220,8 @@ func TestDraftConformanceChecksCanFail(t *testing.T) {
 // TestConformanceChecksCanFail puts a proxy in between that breaks one rule at a
 // time: some check must notice each.
 func TestConformanceChecksCanFail(t *testing.T) {
-	watchedIn(t, "conformance")
 	t.Parallel()
+	watchedIn(t, "conformance")
 	p := startServer(t, binary(t), ":memory:", slices.Concat([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served, withLinks(t))...)
 	defer p.kill(t)
 	if err := conformance.SelfTest(t.Context(), target(t, p)); err != nil {
