@@ -37,7 +37,7 @@ func seed(t *testing.T) uint64 {
 // makes each cost ten times as much.
 func noiseFrames() int {
 	if race.Enabled {
-		return 24_000
+		return 12_000
 	}
 	return 60_000
 }
