@@ -56,7 +56,7 @@ type Config struct {
 	AllowOrigins []string
 
 	Fingerprint string // shown in session.accepted
-	Version     string // version of the software, shown in session.accepted; default "dev"
+	Version     string // version of the software, shown in session.accepted; default "devel"
 
 	HandshakeTimeout time.Duration // from the connection to session.accepted; default 10 s
 	SessionLease     time.Duration // silence of a client that evicts its session; default 1 h
@@ -181,7 +181,7 @@ func or[T int | int64 | time.Duration | string](v, def T) T {
 // withDefaults replaces zero members by their defaults. A negative MaxFrame, ReplayEvents or
 // ReplayBytes becomes a bound that nothing reaches.
 func (c Config) withDefaults() Config {
-	c.Version = or(c.Version, "dev")
+	c.Version = or(c.Version, "devel")
 	c.HandshakeTimeout = or(c.HandshakeTimeout, DefaultHandshakeTimeout)
 	c.SessionLease = or(c.SessionLease, DefaultSessionLease)
 	c.SessionIdle = or(c.SessionIdle, DefaultSessionIdle)

@@ -245,13 +245,6 @@ func TestUnreachableRuntimeIsReported(t *testing.T) {
 	wantOutcome(t, "a failure as JSON", o, exitUnreachable, "", `{"error":{"exit":7,"message":"no runtime answers`)
 }
 
-func TestVersionNamesTheProtocol(t *testing.T) {
-	wantOutcome(t, "text", cli(t, "version"), exitOK, "protocol 1.1", "")
-	wantOutcome(t, "JSON", cli(t, "version", "-o", "json"), exitOK, `"protocol":"1.1"`, "")
-	wantOutcome(t, "help", cli(t), exitOK, "Work with jobs:", "")
-	wantOutcome(t, "completion", cli(t, "completion", "bash"), exitOK, "bash completion", "")
-}
-
 // makeCertificate makes a self-signed certificate for loopback.
 func makeCertificate(t *testing.T, dir, name string, serial int64) (cert, key string) {
 	t.Helper()

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -21,13 +23,20 @@ type buildInfo struct {
 	Protocol string `json:"protocol"`
 }
 
+// thisBuild returns the description of this program.
 func thisBuild() buildInfo {
-	b := buildInfo{Version: version, Protocol: arcp.Version}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return b
+		info = &debug.BuildInfo{GoVersion: runtime.Version()}
 	}
-	b.Go = info.GoVersion
+	b := describeBuild(info)
+	b.Version = cmp.Or(version, b.Version)
+	return b
+}
+
+// describeBuild returns the description of a build from the information that the Go tool has put into it.
+func describeBuild(info *debug.BuildInfo) buildInfo {
+	b := buildInfo{Version: moduleVersion(info), Go: info.GoVersion, Protocol: arcp.Version}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -36,25 +45,24 @@ func thisBuild() buildInfo {
 			b.Modified = s.Value == "true"
 		}
 	}
-	if b.Version == "" {
-		b.Version = moduleVersion(info)
-	}
 	return b
 }
 
+// moduleVersion returns the version of the module. A build outside a repository has none and is "devel", Go's word.
 func moduleVersion(info *debug.BuildInfo) string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
 	}
-	return "dev"
+	return "devel"
 }
 
+// String returns the line of `arcp version`.
 func (b buildInfo) String() string {
-	s := "arcp " + b.Version
-	if b.Commit != "" && len(b.Commit) > 12 {
-		s += " (" + b.Commit[:12] + ")"
+	commit := cmp.Or(b.Commit[:min(len(b.Commit), 12)], "unknown")
+	if b.Modified {
+		commit += ", modified"
 	}
-	return s + ", protocol " + b.Protocol + ", " + b.Go
+	return fmt.Sprintf("arcp %s (commit %s), protocol %s, %s", b.Version, commit, b.Protocol, b.Go)
 }
 
 func newVersion(a *app) *cobra.Command {

@@ -98,7 +98,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Limits.Timeout = cmp.Or(c.Limits.Timeout, DefaultTimeout)
 	c.Limits.MaxResponseBytes = cmp.Or(c.Limits.MaxResponseBytes, maxResponse)
-	c.Version = cmp.Or(c.Version, "dev")
+	c.Version = cmp.Or(c.Version, "devel")
 	return c
 }
 
