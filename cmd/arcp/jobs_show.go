@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +20,9 @@ func newJobsShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show JOB",
 		Short: "Show a job: its arguments, state, children, last events and outcome",
-		Args:  argsBetween(1, 1),
+		Long: "Shows the arguments, state, children, last events and outcome of a job. -o json prints the\n" +
+			"job as the runtime sends it: its lease has each namespace with a dot and with an underscore.",
+		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
 	t.interactive = true // questions are among the events
@@ -189,11 +193,31 @@ func timeFacts(j *arcp.JobView, fact func(name string, value any)) {
 
 // authorityFacts prints the lease and the budget of a job.
 func authorityFacts(j *arcp.JobView, fact func(name string, value any)) {
-	fact("lease", compact(j.Lease))
+	fact("lease", leaseText(j.Lease))
 	if l := j.LeaseConstraints; l != nil && !l.ExpiresAt.IsZero() {
 		fact("lease ends", clock(l.ExpiresAt))
 	}
 	fact("budget left", compact(j.Budget))
+}
+
+// leaseText returns a lease as JSON with each namespace once. The wire has a namespace in two spellings,
+// cost.budget and cost_budget; the one with underscores is left out if both have the same value.
+func leaseText(lease arcp.Raw) string {
+	var members map[string]arcp.Raw
+	if arcp.Unmarshal(lease, &members) != nil {
+		return compact(lease)
+	}
+	for name, value := range members {
+		twin := strings.ReplaceAll(name, ".", "_")
+		if twin != name && bytes.Equal(members[twin], value) {
+			delete(members, twin)
+		}
+	}
+	text, err := arcp.Marshal(members)
+	if err != nil {
+		return compact(lease)
+	}
+	return compact(text)
 }
 
 func printChildren(a *app, j *arcp.JobView) error {

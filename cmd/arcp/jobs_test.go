@@ -171,7 +171,7 @@ func TestJobsAreShownAndRepeated(t *testing.T) {
 	id := strings.TrimSpace(o.stdout)
 	wantOutcome(t, "its end", p.cli("jobs", "wait", id), exitOK, "", "")
 	shown := p.cli("jobs", "show", id, "--events", "2").stdout
-	for _, want := range []string{`arguments   {"currency":"USD","amount":"0.10","times":2}`, `"tool.call":["*"]`, "last events:", "completed\n"} {
+	for _, want := range []string{`arguments   {"currency":"USD","amount":"0.10","times":2}`, `lease       {"cost.budget":["USD:1"],"tool.call":["*"]}`, "last events:", "completed\n"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the job is shown without %s:\n%s", want, shown)
 		}
@@ -180,6 +180,7 @@ func TestJobsAreShownAndRepeated(t *testing.T) {
 		t.Errorf("want two events:\n%s", shown)
 	}
 	wantOutcome(t, "the events in JSON", p.cli("jobs", "show", id, "--events", "1", "-o", "json"), exitOK, `"events":[{"`, "")
+	wantOutcome(t, "the lease in JSON is the wire's", p.cli("jobs", "show", id, "-o", "json"), exitOK, `"cost_budget":["USD:1"]`, "")
 	wantRefusal(t, p.cli("jobs", "show", id, "--events", "-1"), exitUsage, "--events -1: give 0 to 1000")
 
 	echo := p.detach("demo.echo", `{"n":1}`)
@@ -191,6 +192,21 @@ func TestJobsAreShownAndRepeated(t *testing.T) {
 	}
 	wantOutcome(t, "no such job", p.cli("jobs", "rerun", "job_nope"), exitFailed, "", "JOB_NOT_FOUND")
 	wantRefusal(t, p.cli("jobs", "rerun", echo, "--arguments", "{"), exitUsage, "the arguments: not JSON")
+}
+
+// The text of a lease has each namespace once.
+func TestLeaseText(t *testing.T) {
+	for _, c := range []struct{ why, lease, want string }{
+		{"both spellings", `{"fs.read":["/a"],"fs_read":["/a"],"x_y":["1"]}`, `{"fs.read":["/a"],"x_y":["1"]}`},
+		{"different values stay", `{"fs.read":["/a"],"fs_read":["/b"]}`, `{"fs.read":["/a"],"fs_read":["/b"]}`},
+		{"only underscores stay", `{"fs_read":["/a"]}`, `{"fs_read":["/a"]}`},
+		{"no lease", "", ""},
+		{"an empty lease", "{}", ""},
+	} {
+		if got := leaseText(arcp.Raw(c.lease)); got != c.want {
+			t.Errorf("%s: lease of %s = %s, want %s", c.why, c.lease, got, c.want)
+		}
+	}
 }
 
 func TestArgumentsThatAreNotComplete(t *testing.T) {
