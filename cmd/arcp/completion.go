@@ -135,6 +135,17 @@ func completeSessions(a *app, tg *target) cobra.CompletionFunc {
 	})
 }
 
+// completePrincipals completes a value with the name of a principal that has a session which the caller may observe.
+func completePrincipals(a *app, tg *target) cobra.CompletionFunc {
+	return completeFrom(a, tg, func(ctx context.Context, c *client.Client, _ string) ([]string, error) {
+		names, _, err := activePrincipals(ctx, c)
+		for i := range names {
+			names[i] = oneLine(names[i])
+		}
+		return names, err
+	})
+}
+
 // completeArtifacts completes an argument with the id of an artifact.
 func completeArtifacts(a *app, tg *target) cobra.CompletionFunc {
 	return completeFrom(a, tg, func(ctx context.Context, c *client.Client, _ string) (words []string, err error) {

@@ -50,7 +50,7 @@ func newJobsList(a *app) *cobra.Command {
 	jl.addFlags(cmd)
 	setCompletion(cmd, "tool", completeFrom(a, l.target, toolNames))
 	setCompletion(cmd, "session", completeSessions(a, l.target))
-	setCompletion(cmd, "principal", cobra.NoFileCompletions)
+	setCompletion(cmd, "principal", completePrincipals(a, l.target))
 	checked := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if err := jl.check(); err != nil {
@@ -64,6 +64,10 @@ func newJobsList(a *app) *cobra.Command {
 			l.columns = append(l.columns, column[arcp.JobEntry]{"SESSION", func(j *arcp.JobEntry) any {
 				return cmp.Or(string(j.SessionID), jl.session) // a runtime of an earlier version does not send it
 			}})
+		}
+		if jl.filter.Principal != "" {
+			l.columns = append(l.columns, column[arcp.JobEntry]{"PRINCIPAL", func(*arcp.JobEntry) any { return jl.filter.Principal }})
+			l.empty = jl.explainEmpty
 		}
 		return checked(cmd, args)
 	}

@@ -23,11 +23,12 @@ type list[T any] struct {
 	fitsWidth   bool   // on a terminal, lines end at its width
 
 	fetch    func(ctx context.Context, c *client.Client, q *query) (arcp.Page[T], error)
-	match    func(*T) bool          // selects rows; nil: all
-	document func(arcp.Page[T]) any // value for -o json and yaml; nil: the page
-	columns  []column[T]            // the first column is the identifier of a row
-	watch    func(*T) string        // with --watch a row is printed again if this changes; nil: no --watch
-	target   *target                // set by newListOf
+	match    func(*T) bool                               // selects rows; nil: all
+	document func(arcp.Page[T]) any                      // value for -o json and yaml; nil: the page
+	columns  []column[T]                                 // the first column is the identifier of a row
+	watch    func(*T) string                             // with --watch a row is printed again if this changes; nil: no --watch
+	empty    func(ctx context.Context, c *client.Client) // called if there are no rows, before they are printed; may be nil
+	target   *target                                     // set by newListOf
 }
 
 // filter is a flag that restricts a list, and the argument of the same name. The value is one of the choices. Without
@@ -118,6 +119,9 @@ func newListOf[T any](a *app, l *list[T]) *cobra.Command {
 		p, err := l.read(ctx, c, lf.query)
 		if err != nil {
 			return err
+		}
+		if len(p.Items) == 0 && l.empty != nil {
+			l.empty(ctx, c)
 		}
 		return l.print(a, p)
 	})
