@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/yamlsyntax"
 )
 
 const maxFile = 16 << 20 // bytes of an auth file: some 50,000 principals
@@ -56,7 +57,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	case errors.Is(err, io.EOF):
 		return nil, nil
 	case err != nil:
-		return nil, syntaxError(err)
+		return nil, syntaxError(data, err)
 	}
 	if err := d.Decode(&rest); !errors.Is(err, io.EOF) {
 		return nil, errors.New("the file has a second document: remove it")
@@ -67,13 +68,13 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// syntaxError removes the text of the file that the library quotes, such as anchors.
-func syntaxError(err error) error {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
+// syntaxError returns an error of the library with the line of the mistake, and without an anchor of the file.
+func syntaxError(data []byte, err error) error {
+	line, text := yamlsyntax.Mistake(data, err)
 	if strings.Contains(text, "anchor") {
-		return errors.New("aliases are not supported: write the value out")
+		text = "aliases are not supported: write the value out"
 	}
-	return errors.New(text)
+	return &FileError{Line: line, Column: 1, Text: text}
 }
 
 func findAlias(n *yaml.Node) *yaml.Node {

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/yamlsyntax"
 )
 
 // ReadMapping reads a mapping file in YAML. env returns the value of an environment variable. The
@@ -33,7 +34,8 @@ func ReadMapping(file string, env func(string) string) (*Mapping, error) {
 	r := &mappingReader{file: file, env: env, m: &Mapping{Dir: dir}}
 	var top yaml.Node
 	if err := yaml.Unmarshal(content, &top); err != nil {
-		return nil, fmt.Errorf("mapping file %s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+		line, text := yamlsyntax.Mistake(content, err)
+		return nil, fmt.Errorf("%s:%d:1: %s", file, line, text)
 	}
 	if len(top.Content) > 0 {
 		r.document(top.Content[0])

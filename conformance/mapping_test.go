@@ -72,9 +72,10 @@ func TestMappingConfigures(t *testing.T) {
 
 func TestMappingMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"tool: {demo.echo: x}":  `:1:1: unknown key "tool": did you mean "tools"?`,
-		"- a":                   `:1:1: want a mapping of keys to values`,
-		"tools:\n  demo.eco: x": `:2:3: tools: no check calls a tool "demo.eco": did you mean "demo.echo"?`,
+		"url: \"x\nstart: [y]\n": `mapping.yaml:1:1: the text that begins with a quote in this line has no closing quote`,
+		"tool: {demo.echo: x}":   `:1:1: unknown key "tool": did you mean "tools"?`,
+		"- a":                    `:1:1: want a mapping of keys to values`,
+		"tools:\n  demo.eco: x":  `:2:3: tools: no check calls a tool "demo.eco": did you mean "demo.echo"?`,
 		"tools:\n  demo.echo: x\n  demo.sleep: x":      `:3:15: tools.demo.sleep: x is also named for demo.echo: an answer could not be told apart`,
 		"tools: {demo.echo: a b}":                      `:1:20: tools.demo.echo: "a b" is no name of a tool`,
 		"tools: {demo.echo: x@1}":                      `:1:20: tools.demo.echo: give both names a version, or none`,
@@ -99,7 +100,7 @@ func TestMappingMistakes(t *testing.T) {
 		"known: [{check: jobs.lif, reason: x}]":        `:1:9: known[0]: there is no check "jobs.lif": did you mean "jobs.life"?`,
 		"known: [{check: jobs.life, because: x}]":      `:1:28: known[0]: unknown key "because": give one of check, reason`,
 		"principal: a\nurl: ws://x\nprincipal: b":      `:3:1: key "principal" is also in line 1: remove one of them`,
-		"principal: a\ntools: {demo.echo: x\nknown: [": `mapping.yaml: line `,
+		"principal: a\ntools: {demo.echo: x\nknown: [": `mapping.yaml:2:1: the mapping of this line`,
 	} {
 		_, err := ReadMapping(writeMapping(t, text), testEnv)
 		if err == nil || !strings.Contains(err.Error(), want) {

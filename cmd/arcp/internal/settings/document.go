@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/arcpd/arcpd/internal/yamlsyntax"
 )
 
 // document is a configuration file in YAML. A nil *document is no file.
@@ -28,7 +29,8 @@ func readDocument(file string) (*document, error) {
 	d := &document{file: file}
 	var top yaml.Node
 	if err := yaml.Unmarshal(text, &top); err != nil {
-		return nil, d.syntaxMistake(string(text), err)
+		line, message := yamlsyntax.Mistake(text, err)
+		return nil, NewMistake(file, line, 1, "", message)
 	}
 	if len(top.Content) == 0 || top.Content[0].ShortTag() == "!!null" {
 		return d, nil
@@ -42,58 +44,6 @@ func readDocument(file string) (*document, error) {
 		return nil, Join(repeated, d.mistake(Position{}, strings.TrimPrefix(oneLine(err), "yaml: ")))
 	}
 	return d, repeated
-}
-
-// syntaxMistake returns an error of the YAML parser with the line in the content of the file.
-func (d *document) syntaxMistake(content string, err error) error {
-	text := strings.TrimPrefix(oneLine(err), "yaml: ")
-	line := 1 // the library omits the line 0 of its count
-	if rest, ok := strings.CutPrefix(text, "line "); ok {
-		number, message, _ := strings.Cut(rest, ": ")
-		if n, err := strconv.Atoi(number); err == nil {
-			line, text = n, message
-			if isParserError(message) {
-				line++
-			}
-		}
-	}
-	if anchor, ok := strings.CutPrefix(text, "unknown anchor '"); ok { // the library gives no line
-		name, _, _ := strings.Cut(anchor, "'")
-		before, _, _ := strings.Cut(content, "*"+name)
-		line = 1 + strings.Count(before, "\n")
-	}
-	line = min(line, 1+strings.Count(strings.TrimSpace(content), "\n")) // the end of the file is below the mistake
-	return NewMistake(d.file, line, 1, "", cmp.Or(syntaxTexts[text], text))
-}
-
-// syntaxTexts are the texts for the messages of the library that do not say what to do. The line of a mistake in a list or
-// a mapping is the first one of it, or the one with the mistake.
-var syntaxTexts = map[string]string{
-	"did not find expected ',' or ']'":                             "the list of this line, which begins with [, lacks a comma or the ] at its end",
-	"did not find expected ',' or '}'":                             "the mapping of this line, which begins with {, lacks a comma or the } at its end",
-	"did not find expected node content":                           "a value is missing: a list that begins with [ ends with ], and a mapping that begins with { ends with }",
-	"did not find expected key":                                    "a line of this mapping is no key: write KEY: VALUE, in the column of the other keys",
-	"did not find expected '-' indicator":                          "a line of this list is no item: begin it with a dash, in the column of the other dashes",
-	"could not find expected ':'":                                  "a key without a colon: write KEY: VALUE",
-	"mapping values are not allowed in this context":               "a key cannot be here: begin it in the column of the other keys, and put a text with a colon in quotes",
-	"block sequence entries are not allowed in this context":       "an item cannot be here: begin it in a line of its own, in the column of the other dashes",
-	"found unexpected end of stream":                               "the text that begins with a quote in this line has no closing quote",
-	"found character that cannot start any token":                  "a value cannot begin with this character: indent with spaces, not tabs, and put a text that begins with @, ` or % in quotes",
-	"found a tab character that violates indentation":              "the line begins with a tab: indent with spaces",
-	"found a tab character where an indentation space is expected": "the line begins with a tab: indent with spaces",
-	"found unknown escape character":                               `a text in " has an escape that YAML does not know: write \\ for a backslash, or put the text in '`,
-}
-
-// isParserError reports whether a message is of the parser of the library, which counts lines from 0. Other
-// messages are of its scanner, which counts from 1.
-func isParserError(message string) bool {
-	switch message {
-	case "did not find expected ',' or ']'", "did not find expected ',' or '}'", "did not find expected key",
-		"did not find expected '-' indicator", "did not find expected node content", "did not find expected <document start>",
-		"found undefined tag handle":
-		return true
-	}
-	return false
 }
 
 // repeatedKeys returns a mistake for each key that its mapping has twice, and removes all but the first.
