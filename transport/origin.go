@@ -24,7 +24,7 @@ func checkHost(host string, local net.Addr, allowed []string) error {
 	if slices.ContainsFunc(allowed, func(a string) bool { return hostMatches(a, name, port) }) {
 		return nil
 	}
-	return fmt.Errorf("host %.200q is not allowed here", host)
+	return fmt.Errorf("host %.200q is not allowed here: add it to the allowed hosts of the server", host)
 }
 
 // hostMatches reports whether the entry matches. The entry is host, host:port or *.
@@ -78,7 +78,7 @@ func checkOrigin(origin, host string, allowed []string) error {
 	if slices.ContainsFunc(allowed, func(a string) bool { return originMatches(a, origin, u) }) {
 		return nil
 	}
-	return fmt.Errorf("origin %.200q is not allowed here", origin)
+	return fmt.Errorf("origin %.200q is not allowed here: add it to the allowed origins of the server", origin)
 }
 
 // originMatches reports whether the entry matches. The entry is an origin (scheme://host:port), host,

@@ -74,7 +74,7 @@ func TestOnlyAllowedHostsAndOriginsConnect(t *testing.T) {
 			if test.host == "" {
 				r.Host = "-"
 			}
-			if code, _, line := ask(t, r); code != test.want || code != 101 && (strings.Count(line, "\n") != 1 || !strings.Contains(line, "not allowed here")) {
+			if code, _, line := ask(t, r); code != test.want || code != 101 && (strings.Count(line, "\n") != 1 || !strings.Contains(line, "is not allowed here: add it to the allowed ")) {
 				t.Errorf("%+v: answered %d %q, want %d", test, code, line, test.want)
 			} else if code == 101 {
 				(<-s.conns).Abort()
