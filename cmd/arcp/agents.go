@@ -75,8 +75,8 @@ func newAgents(a *app) *cobra.Command {
 	cmd.AddCommand(newList(a, list[agentView]{
 		short: "List the agents that you may observe",
 		long: "Lists your agents and those of the principals that you may observe, by principal and name: an\n" +
-			"admin sees all. STATUS is the status that the agent has set, or disconnected if its session has\n" +
-			"no connection.",
+			"admin sees all. STATUS is the status that the agent has set, or disconnected if its session is\n" +
+			"detached in `arcp sessions ls`: it has no connection, and can be resumed.",
 		fetch: fetchAgents,
 		columns: []column[agentView]{
 			{"AGENT", func(v *agentView) any { return v.ID }},

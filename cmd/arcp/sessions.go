@@ -20,6 +20,10 @@ func newSessions(a *app) *cobra.Command {
 func newSessionsList(a *app) *cobra.Command {
 	return newList(a, list[arcp.SessionView]{
 		short: "List the sessions of your principal and of those that it observes",
+		long: "Lists the sessions of your principal and of those that it observes: an admin sees all. STATE is\n" +
+			"connected, or detached: without a connection, to be resumed until the resume window ends. The\n" +
+			"agents of a detached session are disconnected in `arcp agents ls`. ACKED is the number of the last\n" +
+			"event that the client has acknowledged.",
 		fetch: fromTool[arcp.SessionView]("sessions.list"),
 		columns: []column[arcp.SessionView]{
 			{"SESSION", func(s *arcp.SessionView) any { return s.SessionID }},

@@ -65,3 +65,9 @@ func TestSessionsAreEvicted(t *testing.T) {
 }
 
 var tailArgs = []string{"tail", "--job", "job_1", "--job", "job_2", "--type", "log", "--min-priority", "high", "--since", "msg_0"}
+
+// The wire has two words for a lost connection: the help of each list has the word of the other.
+func TestWordsForALostConnection(t *testing.T) {
+	wantOutcome(t, "sessions", cli(t, "sessions", "ls", "--help"), exitOK, "disconnected in `arcp agents ls`", "")
+	wantOutcome(t, "agents", cli(t, "agents", "ls", "--help"), exitOK, "detached in `arcp sessions ls`", "")
+}
