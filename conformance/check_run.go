@@ -43,8 +43,9 @@ func newCheckRun(ctx context.Context, target *Target, s *server) *checkRun {
 		levels: Levels, findings: &findings{}}
 }
 
-// execute runs fn on a new goroutine, because Failf and Skipf end their goroutine, and then drops
-// all connections. At the end of a passed check each session must still answer a ping.
+// execute runs fn on a new goroutine, because Failf and Skipf end their goroutine. It then closes
+// all sessions that have a connection. At the end of a passed check each session must still answer
+// a ping.
 func (run *checkRun) execute(fn func(ctx context.Context, t *checkRun)) {
 	done := make(chan struct{})
 	go func() {
@@ -70,10 +71,24 @@ func (run *checkRun) recover() {
 
 func (run *checkRun) cleanup() {
 	for _, c := range run.conns {
-		c.Drop()
+		closeSession(c)
 	}
 	run.addOutput()
 }
+
+// closeSession ends the session of a connection, so that it does not stay on the server, and drops
+// the connection. The answer is not judged. A process of Target.Exec ends with its session.
+func closeSession(c connection) {
+	l := c.transportLink()
+	if _, ends := l.tc.(*processConn); !ends && !l.gone && c.accepted() {
+		_ = l.tc.Write(c.closing()) // the server may have closed the connection
+		_ = l.tc.Close(transport.CloseNormal, "")
+	}
+	c.Drop()
+}
+
+// closeReason is the reason of the messages that close sessions.
+const closeReason = "the check has ended"
 
 // Failf records a violation by the server and ends the check. If the format begins with "%s: ", the
 // first argument is the violated rule.

@@ -37,6 +37,13 @@ func newConn(l *link) *checkConn {
 // accepted implements connection.
 func (c *checkConn) accepted() bool { return c.Session != "" }
 
+// closing implements connection. A server that does not know forget ends the session or keeps it
+// until its resume window ends.
+func (c *checkConn) closing() []byte {
+	env := c.envelope(arcp.SessionClose, arcp.SessionClosePayload{Reason: closeReason, Forget: true})
+	return env.Append(nil)
+}
+
 // forbid implements connection.
 func (c *checkConn) forbid(secret string) { c.v.secrets = append(slices.Clone(c.v.secrets), secret) }
 

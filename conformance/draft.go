@@ -11,7 +11,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/conformance/script"
-	"github.com/arcpd/arcpd/transport"
 )
 
 // draftConn is one connection of a check in the draft dialect. It judges each received frame as the
@@ -44,6 +43,12 @@ func newDraftConn(l *link, earlier *draftConn) *draftConn {
 
 // accepted implements connection.
 func (c *draftConn) accepted() bool { return c.opened }
+
+// closing implements connection.
+func (c *draftConn) closing() []byte {
+	frame, _ := c.t.target.library().Frame(string(arcp.SessionClose), map[string]any{"reason": closeReason}, nil)
+	return frame
+}
 
 // forbid implements connection.
 func (c *draftConn) forbid(secret string) { c.secrets = append(slices.Clone(c.secrets), secret) }
@@ -337,6 +342,5 @@ func probeDraft(t *checkRun, s *server) {
 		s.agents = append(s.agents, a.Name)
 	}
 	c.probePing(s)
-	_ = c.tc.Close(transport.CloseNormal, "") // the probe does not depend on the close frame
-	c.gone = true
+	closeSession(c)
 }

@@ -18,6 +18,7 @@ type connection interface {
 
 	checkAlive()          // fails the check unless the session, if any, answers a ping
 	accepted() bool       // reports whether the server accepted a session on the connection
+	closing() []byte      // the frame that closes the session
 	forbid(secret string) // declares a text that the server must not send
 	transportLink() *link
 }

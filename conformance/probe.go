@@ -32,7 +32,7 @@ func probe(t *checkRun, checks []Check, s *server) {
 		s.numbered = s.numbered || c.numbers
 	}
 	s.saw("events have an event_seq", s.numbered)
-	c.Drop()
+	closeSession(c)
 }
 
 // probeNewer observes which of the messages that RFC 0001 does not have the server serves.
@@ -61,7 +61,7 @@ func probeNewer(t *checkRun, s *server) {
 		c.Send(m.typ, m.payload)
 		s.served[m.typ] = m.serves(c)
 		s.saw("the server serves "+string(m.typ), s.served[m.typ])
-		c.Drop()
+		closeSession(c)
 	}
 }
 
@@ -169,7 +169,7 @@ func (c *checkConn) probePing(s *server) {
 func survives(t *checkRun, s *server, frame string) bool {
 	c := t.Dial()
 	c.v.lenient = true
-	defer c.Drop()
+	defer closeSession(c)
 	c.Send(arcp.SessionOpen, t.openPayload())
 	if c.answerOf(arcp.SessionAccepted) == nil {
 		return false
