@@ -100,7 +100,7 @@ type fakeWorkers struct {
 	calls []string
 }
 
-func (w *fakeWorkers) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
+func (w *fakeWorkers) Register(a agents.Agent, actor approval.Actor, _ ...string) *arcp.Error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, fmt.Sprint("+", a.ID, " ", actor.Principal, " ", actor.Session != "" && actor.Session == a.Session, " ", actor.Worker))
@@ -115,6 +115,8 @@ func (w *fakeWorkers) Register(a agents.Agent, actor approval.Actor) *arcp.Error
 	}
 	return nil
 }
+
+func (*fakeWorkers) Replaceable(agents.Agent) []string { return nil }
 
 func (w *fakeWorkers) Unregister(a agents.Agent) {
 	w.mu.Lock()

@@ -4,20 +4,24 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Claim is called before the row of an agent is written, with the agent's lock held. It may
-// refuse the registration. old is the agent as its session has registered it before, or nil.
-// done, which may be nil, receives whether the row was written.
-type Claim func(next, old *Agent) (done func(ok bool), err *arcp.Error)
+// Claim is called before the row of an agent is written, with the locks of the agent and of the
+// replaced ones held. It may refuse the registration. old is the agent as its session has registered
+// it before, or nil. replaced are agents of other sessions, which stop in the same write. done, which
+// may be nil, receives whether the rows were written.
+type Claim func(next, old *Agent, replaced []Agent) (done func(ok bool), err *arcp.Error)
 
 // Register adds an idle agent for its session, or replaces it. It refuses an agent that another
-// session owns. An agent whose session has ended gets a new owner. claim may be nil.
-func (s *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, error) {
+// session owns, unless replaces has its id. An agent whose session has ended gets a new owner. The
+// agents of the principal with the ids of replaces stop in the same write. claim may be nil.
+func (s *Store) Register(ctx context.Context, a Agent, claim Claim, replaces ...string) (Agent, error) {
 	space, err := s.makeSpace(ctx, &a)
 	if err != nil {
 		return Agent{}, err
@@ -27,8 +31,14 @@ func (s *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, erro
 		if err != nil {
 			return err
 		}
-		return s.changeThen(ctx, a.Principal, a.ID, inTxn,
-			func(old *Agent) (*decision, error) { return s.registration(&a, old, claim, space) }, release)
+		unlock, err := s.lock(ctx, a.Principal, append(slices.Clone(replaces), a.ID)...)
+		if err != nil {
+			release()
+			return err
+		}
+		return s.changeLocked(ctx, a.Principal, a.ID, inTxn,
+			func(old *Agent) (*decision, error) { return s.registration(ctx, &a, old, replaces, claim, space) },
+			func() { unlock(); release() })
 	}
 	err = register()
 	for o, ok := errors.AsType[*ownedError](err); ok; o, ok = errors.AsType[*ownedError](err) {
@@ -43,10 +53,15 @@ func (s *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, erro
 	return a, nil
 }
 
-func (s *Store) registration(a, old *Agent, claim Claim, space *reservation) (d *decision, err error) {
+// registration decides the registration of an agent. The caller has locked a and the agents of replaces.
+func (s *Store) registration(ctx context.Context, a, old *Agent, replaces []string, claim Claim, space *reservation) (d *decision, err error) {
 	owned := old != nil && old.EndedAt.IsZero()
+	var replaced []Agent
 	if owned && old.Session != a.Session {
-		return nil, &ownedError{old}
+		if !slices.Contains(replaces, a.ID) {
+			return nil, &ownedError{old}
+		}
+		replaced, owned = append(replaced, *old), false
 	}
 	a.Status, a.CurrentTask, a.EndedAt = Idle, "", time.Time{}
 	a.UpdatedAt = now()
@@ -59,15 +74,52 @@ func (s *Store) registration(a, old *Agent, claim Claim, space *reservation) (d 
 	if d.event, err = eventOf(AgentRegistered, a, a.Name+" is registered", nil); err != nil {
 		return d, err
 	}
+	if d.replaced, err = s.replacements(ctx, a, replaces); err != nil {
+		return nil, err
+	}
+	for i := range d.replaced {
+		replaced = append(replaced, d.replaced[i].before)
+	}
 	if claim == nil {
 		return d, nil
 	}
-	done, refused := claim(a, old)
+	done, refused := claim(a, old, replaced)
 	if refused != nil {
 		return nil, refused
 	}
 	d.done = done
 	return d, nil
+}
+
+// replacement stops an agent that the registration of another agent replaces.
+type replacement struct {
+	before, stopped Agent
+	record          store.Record // of stopped
+	event           Event
+}
+
+// replacements returns the agents of ids that other sessions than that of a own, except a itself.
+func (s *Store) replacements(ctx context.Context, a *Agent, ids []string) (list []replacement, err error) {
+	for _, id := range ids {
+		row, err := s.table().Get(ctx, key(a.Principal, id))
+		if err != nil {
+			return nil, fmt.Errorf("read agent: %w", err)
+		}
+		if row.Rev == 0 || id == a.ID || !row.Value.EndedAt.IsZero() || row.Value.Session == a.Session {
+			continue
+		}
+		r := replacement{before: row.Value, stopped: row.Value}
+		r.stopped.Status, r.stopped.UpdatedAt = Stopped, now()
+		r.stopped.EndedAt = r.stopped.UpdatedAt
+		if r.event, err = eventOf(AgentStatus, &r.stopped, fmt.Sprintf("%s is stopped: agent %s replaces it", r.stopped.Name, a.ID), nil); err != nil {
+			return nil, err
+		}
+		if r.record, err = row.Put(&r.stopped); err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
 }
 
 // ownedError is the error for an agent whose row names another session as the owner.
@@ -123,6 +175,8 @@ func (s *Store) SetStatus(ctx context.Context, principal string, session arcp.Se
 		switch {
 		case old == nil:
 			return nil, errNotFound(id)
+		case old.Session == session && !old.EndedAt.IsZero():
+			return nil, arcp.Errorf(arcp.CodePermissionDenied, "agent %s was replaced by an agent of another session; register it again", id)
 		case !s.owned(old):
 			return nil, arcp.Errorf(arcp.CodePermissionDenied, "agent %s was owned by another session, which has ended; register it again", id)
 		case old.Session != session:

@@ -146,9 +146,9 @@ func (ix *index) releaseLocked(r *reservation) {
 	r.principal = nil
 }
 
-// addToRing adds a durable event to the ring of a principal. withLocked, if set, changes the
+// addToRing adds durable events to the ring of a principal. withLocked, if set, changes the
 // agents together with the ring.
-func (ix *index) addToRing(principal string, e Event, withLocked func()) {
+func (ix *index) addToRing(principal string, events []Event, withLocked func()) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if withLocked != nil {
@@ -156,7 +156,9 @@ func (ix *index) addToRing(principal string, e Event, withLocked func()) {
 	}
 	p := ix.principalLocked(principal)
 	before := p.ring.bytes
-	p.ring.add(e)
+	for _, e := range events {
+		p.ring.add(e)
+	}
 	for ix.ringBytes+p.ring.bytes-before > maxRingsBytes && p.ring.bytes > fairRingBytes && len(p.ring.events) > 1 {
 		p.ring.drop()
 	}

@@ -114,31 +114,32 @@ func (s *Store) EmitIn(ctx context.Context, principal string, e Event) {
 		e.Payload, _ = arcp.Marshal(map[string]int{"truncated_bytes": n}) // a number
 	}
 	w := new(store.Write)
+	events := []Event{e}
 	if t := txn.From(ctx); t != nil {
-		t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return completeEvent(principal, &e, w) }, Done: func(err error) {
+		t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return completeEvents(principal, events, w) }, Done: func(err error) {
 			if err == nil {
-				s.addToRing(principal, e, nil)
+				s.addToRing(principal, events, nil)
 			}
 		}})
 		return
 	}
-	if err := s.appendEvent(principal, e, w, nil, nil); err != nil { // texts, and a payload that is JSON
+	if err := s.appendEvents(principal, events, w, nil, nil); err != nil { // texts, and a payload that is JSON
 		panic("agents: " + err.Error())
 	}
 }
 
-// appendEvent adds an event to a write and appends it. When the write is durable, withLocked and the
+// appendEvents adds events to a write and appends it. When the write is durable, withLocked and the
 // ring change the index together. done receives the result. Both may be nil; they run on the
 // committer's goroutine.
-func (s *Store) appendEvent(principal string, e Event, w *store.Write, withLocked func(), done func(error)) error {
+func (s *Store) appendEvents(principal string, events []Event, w *store.Write, withLocked func(), done func(error)) error {
 	s.order.Lock()
 	defer s.order.Unlock()
-	if err := completeEvent(principal, &e, w); err != nil {
+	if err := completeEvents(principal, events, w); err != nil {
 		return err
 	}
 	s.opts.Log.Append(w, func(res *store.Result) {
 		if res.Err == nil {
-			s.addToRing(principal, e, withLocked)
+			s.addToRing(principal, events, withLocked)
 		}
 		if done != nil {
 			done(res.Err)
@@ -147,20 +148,24 @@ func (s *Store) appendEvent(principal string, e Event, w *store.Write, withLocke
 	return nil
 }
 
-// completeEvent sets the id and time of an event and adds its announcement to a write. The caller holds
-// Store.order until the write is queued.
-func completeEvent(principal string, e *Event, w *store.Write) error {
-	e.ID, e.Timestamp = arcp.NewID(eventPrefix), now()
-	data, err := arcp.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("encode event: %w", err)
+// completeEvents sets the ids and times of events and adds their announcement to a write. The caller
+// holds Store.order until the write is queued.
+func completeEvents(principal string, events []Event, w *store.Write) error {
+	announce := &store.Announce{Principal: principal}
+	for i := range events {
+		e := &events[i]
+		e.ID, e.Timestamp = arcp.NewID(eventPrefix), now()
+		data, err := arcp.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("encode event: %w", err)
+		}
+		payload, err := arcp.Marshal(arcp.EventEmitPayload{Name: arcp.EventHost, Data: data})
+		if err != nil {
+			return fmt.Errorf("encode event: %w", err)
+		}
+		announce.Events = append(announce.Events, store.NewEvent(arcp.EventEmit, e.Timestamp, new(store.JobContext), "", payload))
 	}
-	payload, err := arcp.Marshal(arcp.EventEmitPayload{Name: arcp.EventHost, Data: data})
-	if err != nil {
-		return fmt.Errorf("encode event: %w", err)
-	}
-	w.Add(&store.Announce{Principal: principal,
-		Events: []*store.Event{store.NewEvent(arcp.EventEmit, e.Timestamp, new(store.JobContext), "", payload)}})
+	w.Add(announce)
 	return nil
 }
 

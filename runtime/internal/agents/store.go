@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -91,7 +92,8 @@ func key(principal, id string) string {
 type decision struct {
 	next        *Agent // nil: it is deleted
 	event       Event
-	reservation *reservation // ends with the write; nil: none
+	replaced    []replacement // agents that stop in the same write
+	reservation *reservation  // ends with the write; nil: none
 	// done, if set, receives whether the row was written. The agent's lock is held.
 	done func(ok bool)
 }
@@ -109,18 +111,36 @@ const (
 // wait for the write. change does not wait for a staged write, which holds the lock until the
 // transaction is committed.
 func (s *Store) change(ctx context.Context, principal, id string, j txnMode, decide func(old *Agent) (*decision, error)) error {
-	return s.changeThen(ctx, principal, id, j, decide, func() {})
-}
-
-// changeThen is change. It calls after once, when the row is written or will not be.
-func (s *Store) changeThen(ctx context.Context, principal, id string, j txnMode,
-	decide func(old *Agent) (*decision, error), after func()) error {
-	unlock, err := s.locks.lock(ctx, key(principal, id))
+	unlock, err := s.lock(ctx, principal, id)
 	if err != nil {
-		after()
 		return err
 	}
-	end := func() { unlock(); after() }
+	return s.changeLocked(ctx, principal, id, j, decide, unlock)
+}
+
+// lock locks agents of a principal. The order of the ids is the order of locking for all.
+func (s *Store) lock(ctx context.Context, principal string, ids ...string) (unlock func(), err error) {
+	var held []func()
+	unlock = func() {
+		for _, release := range held {
+			release()
+		}
+	}
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		release, err := s.locks.lock(ctx, key(principal, id))
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		held = append(held, release)
+	}
+	return unlock, nil
+}
+
+// changeLocked is change for an agent that the caller has locked. It calls end once, when the row is
+// written or will not be.
+func (s *Store) changeLocked(ctx context.Context, principal, id string, j txnMode,
+	decide func(old *Agent) (*decision, error), end func()) error {
 	for {
 		staged, err := s.changeOnce(ctx, principal, id, j, decide, end)
 		if staged {
@@ -159,7 +179,7 @@ func (s *Store) changeOnce(ctx context.Context, principal, id string, j txnMode,
 		return true, nil
 	}
 	done := make(chan error, 1)
-	if err = s.appendEvent(principal, d.event, w, withLocked, func(err error) { done <- err }); err == nil {
+	if err = s.appendEvents(principal, d.events(), w, withLocked, func(err error) { done <- err }); err == nil {
 		err = <-done
 	}
 	d.finish(err)
@@ -176,6 +196,14 @@ func (d *decision) finish(err error) {
 	}
 }
 
+// events returns the events of the write.
+func (d *decision) events() (events []Event) {
+	for i := range d.replaced {
+		events = append(events, d.replaced[i].event)
+	}
+	return append(events, d.event)
+}
+
 // writeOf returns the write that replaces a row. withLocked changes the index when the write is durable.
 func (s *Store) writeOf(principal, id string, row records.Row[Agent], d *decision) (w *store.Write, withLocked func(), err error) {
 	rec := row.Delete()
@@ -184,9 +212,17 @@ func (s *Store) writeOf(principal, id string, row records.Row[Agent], d *decisio
 			return nil, nil, err
 		}
 	}
-	return store.NewWrite().Put(rec), func() {
+	w = store.NewWrite().Put(rec)
+	for i := range d.replaced {
+		w.Put(d.replaced[i].record)
+	}
+	return w, func() {
 		if d.reservation != nil {
 			s.releaseLocked(d.reservation)
+		}
+		for i := range d.replaced {
+			r := &d.replaced[i]
+			s.setLocked(principal, r.stopped.ID, &r.stopped, len(r.record.Value))
 		}
 		s.setLocked(principal, id, d.next, len(rec.Value))
 	}, nil
@@ -194,10 +230,10 @@ func (s *Store) writeOf(principal, id string, row records.Row[Agent], d *decisio
 
 // stageWrite adds a write to a transaction. end is called after the transaction.
 func (s *Store) stageWrite(t *txn.Txn, principal string, d *decision, w *store.Write, withLocked, end func()) {
-	e := d.event
-	t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return completeEvent(principal, &e, w) }, Done: func(err error) {
+	events := d.events()
+	t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return completeEvents(principal, events, w) }, Done: func(err error) {
 		if err == nil {
-			s.addToRing(principal, e, withLocked)
+			s.addToRing(principal, events, withLocked)
 		} else if d.reservation != nil {
 			s.release(d.reservation)
 		}

@@ -55,7 +55,7 @@ func TestClaimsOfAnAgentAreExclusive(t *testing.T) {
 	f := newFixture(t)
 	var inside atomic.Int32
 	var ok, failed atomic.Int32
-	claim := func(_, _ *Agent) (func(bool), *arcp.Error) {
+	claim := func(_, _ *Agent, _ []Agent) (func(bool), *arcp.Error) {
 		if inside.Add(1) != 1 {
 			t.Error("two claims of one agent at once")
 		}
@@ -82,7 +82,7 @@ func TestClaimsOfAnAgentAreExclusive(t *testing.T) {
 		t.Errorf("%d claims settled as written, %d as not", ok.Load(), failed.Load())
 	}
 	refusal := arcp.Errorf(arcp.CodeAlreadyExists, "no")
-	if _, err := f.Register(t.Context(), a, func(_, old *Agent) (func(bool), *arcp.Error) {
+	if _, err := f.Register(t.Context(), a, func(_, old *Agent, _ []Agent) (func(bool), *arcp.Error) {
 		if old == nil || old.ID != "x" {
 			t.Errorf("the claim of an agent that is registered is not told of it: %v", old)
 		}
@@ -112,7 +112,7 @@ func TestTakeoverReleasesOldAgent(t *testing.T) {
 		t.Errorf("Register for a session that has ended = %v, want FAILED_PRECONDITION", err)
 	}
 	a.Session, a.Executes = "sess_2", nil
-	_, err := f.Register(t.Context(), a, func(_, old *Agent) (func(bool), *arcp.Error) {
+	_, err := f.Register(t.Context(), a, func(_, old *Agent, _ []Agent) (func(bool), *arcp.Error) {
 		if old != nil || f.released["x"] != 1 {
 			t.Errorf("claimed from agent %v after the releases %v, want no agent and one release of x", old, f.released)
 		}
@@ -392,5 +392,70 @@ func TestIdleRingsAreDropped(t *testing.T) {
 	}
 	if f.principals["carol"] != nil {
 		t.Error("a principal that nobody watches any more is kept")
+	}
+}
+
+// Agents that a registration replaces stop in the write of the registration, or stay as they were.
+func TestReplacedAgentsStopWithTheRegistration(t *testing.T) {
+	f := newFixture(t)
+	for _, a := range []Agent{{ID: "b", Session: "sess_1"}, {ID: "z", Session: "sess_1"}, {ID: "own", Session: "sess_2"}} {
+		a.Name, a.Kind, a.Principal = a.ID, "k", "alice"
+		if _, err := f.Register(t.Context(), a, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := Agent{ID: "z", Name: "next", Kind: "k", Principal: "alice", Session: "sess_2"}
+	var replaced []string
+	var outcome []bool
+	claim := func(_, old *Agent, list []Agent) (func(bool), *arcp.Error) {
+		if old != nil {
+			t.Errorf("old agent of the session is %v, want none: another session has it", old)
+		}
+		for _, a := range list {
+			replaced = append(replaced, a.ID)
+		}
+		return func(ok bool) { outcome = append(outcome, ok) }, nil
+	}
+	if _, err := f.Register(t.Context(), next, claim, "b", "own", "z", "unknown"); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"z", "b"}; !slices.Equal(replaced, want) || !slices.Equal(outcome, []bool{true}) {
+		t.Errorf("replaced %v with outcomes %v, want %v, the agents of the other session, and true", replaced, outcome, want)
+	}
+	states := func() (list []string) {
+		for _, a := range f.Agents("alice") {
+			list = append(list, fmt.Sprint(a.ID, " ", a.Session, " ", a.Status, " ", !a.EndedAt.IsZero()))
+		}
+		return list
+	}
+	want := []string{"b sess_1 stopped true", "z sess_2 idle false", "own sess_2 idle false"}
+	if got := states(); !slices.Equal(got, want) {
+		t.Errorf("agents = %q, want %q", got, want)
+	}
+	kinds := []string{}
+	for _, e := range f.Events("alice", 2) {
+		kinds = append(kinds, e.Kind+" "+e.AgentID)
+	}
+	if want := []string{"agent.registered z", "agent.status_changed b"}; !slices.Equal(kinds, want) {
+		t.Errorf("last events = %q, want %q, the newest first", kinds, want)
+	}
+	_, err := f.SetStatus(t.Context(), "alice", "sess_1", "b", StatusChange{Status: Running})
+	if codeOf(err) != arcp.CodePermissionDenied || !strings.Contains(err.Error(), "replaced") {
+		t.Errorf("SetStatus of a replaced agent = %v, want PERMISSION_DENIED because it was replaced", err)
+	}
+	if len(f.released) != 0 {
+		t.Errorf("%v are released, want none: their claim has replaced them", f.released)
+	}
+	f.restart(t)
+	if got := states(); !slices.Equal(got, want) {
+		t.Errorf("agents after a restart = %q, want %q", got, want)
+	}
+
+	f.log.Close() // nothing can be written any more
+	next.ID, next.Session, outcome = "c", "sess_3", nil
+	if _, err := f.Register(t.Context(), next, func(_, _ *Agent, _ []Agent) (func(bool), *arcp.Error) {
+		return func(ok bool) { outcome = append(outcome, ok) }, nil
+	}, "z"); err == nil || !slices.Equal(outcome, []bool{false}) || !slices.Equal(states(), want) {
+		t.Errorf("a registration that is not written = %v with outcomes %v and agents %q, want an error, false and %q", err, outcome, states(), want)
 	}
 }

@@ -60,13 +60,50 @@ func New(o Options) *Service {
 // *arcp.Error is for the caller.
 func (s *Service) Register(ctx context.Context, a agents.Agent, caller approval.Actor) (agents.Agent, error) {
 	a.Principal, a.Session = caller.Principal, caller.Session
-	a, err := s.Store.Register(ctx, a, func(next, old *agents.Agent) (func(bool), *arcp.Error) { return s.claimNames(next, old, caller) })
+	var replaces []string
+	if len(a.Executes) > 0 {
+		replaces = s.Workers.Replaceable(a)
+	}
+	a, err := s.Store.Register(ctx, a, func(next, old *agents.Agent, replaced []agents.Agent) (func(bool), *arcp.Error) {
+		if len(replaced) == 0 {
+			return s.claimNames(next, old, caller)
+		}
+		return s.replaceNames(next, old, replaced, caller)
+	}, replaces...)
 	return a, s.Refusal(ctx, err)
 }
 
+// replaceNames is claimNames for an agent that replaces agents of other sessions, whose tools it
+// unregisters. done restores them if the rows were not written.
+func (s *Service) replaceNames(a, old *agents.Agent, replaced []agents.Agent, caller approval.Actor) (done func(ok bool), err *arcp.Error) {
+	var ids []string
+	for i := range replaced {
+		ids = append(ids, replaced[i].ID)
+	}
+	claimed, err := s.claimNames(a, old, caller, ids...)
+	if err != nil {
+		return nil, err
+	}
+	return func(ok bool) {
+		claimed(ok)
+		for i := range replaced {
+			r := &replaced[i]
+			if ok {
+				s.opts.Logger.Info().Str("principal", r.Principal).Str("agent_id", r.ID).Str("session_id", string(r.Session)).
+					Str("replaced_by", a.ID).Msg("an agent without a connection is replaced")
+				if len(s.Store.OwnedBy(r.Principal, r.Session)) == 0 {
+					s.away.forget(r.Session)
+				}
+			} else if err := s.reregister(context.Background(), *r); err != nil {
+				s.opts.Logger.Error().Err(err).Str("agent_id", r.ID).Msg("an agent does not execute its tools any more")
+			}
+		}
+	}, nil
+}
+
 // claimNames registers the tools that an agent executes, and unregisters the tools of old, the agent
-// before. done restores old if the row was not written.
-func (s *Service) claimNames(a, old *agents.Agent, caller approval.Actor) (done func(ok bool), err *arcp.Error) {
+// before, and of the agents that it replaces. done restores old if the row was not written.
+func (s *Service) claimNames(a, old *agents.Agent, caller approval.Actor, replaces ...string) (done func(ok bool), err *arcp.Error) {
 	executed := old != nil && len(old.Executes) > 0
 	if len(a.Executes) == 0 {
 		return func(ok bool) {
@@ -75,7 +112,7 @@ func (s *Service) claimNames(a, old *agents.Agent, caller approval.Actor) (done 
 			}
 		}, nil
 	}
-	if err := s.Workers.Register(*a, caller); err != nil {
+	if err := s.Workers.Register(*a, caller, replaces...); err != nil {
 		return nil, err
 	}
 	return func(ok bool) {

@@ -20,7 +20,12 @@ type Workers interface {
 	// agent's session; it has the role worker. A tool name that another agent has is an error,
 	// which changes nothing. If the row cannot be written, the caller undoes the change with
 	// Unregister, or with Register and the previous agent.
-	Register(a agents.Agent, owner approval.Actor) *arcp.Error
+	//
+	// The agents of other sessions with the ids of replaces are removed, if they are Replaceable.
+	Register(a agents.Agent, owner approval.Actor, replaces ...string) *arcp.Error
+	// Replaceable returns the ids of the agents that a registration of a would replace, because they
+	// have neither a connection nor a job.
+	Replaceable(a agents.Agent) (ids []string)
 	// Unregister removes an agent that was unregistered, executes nothing any more, or whose
 	// session has ended. An agent that is not registered is ignored.
 	Unregister(a agents.Agent)
@@ -31,10 +36,12 @@ type workers struct{ opts *Options }
 
 var _ Workers = workers{}
 
-func (w workers) Register(a agents.Agent, owner approval.Actor) *arcp.Error {
+func (w workers) Replaceable(a agents.Agent) []string { return w.opts.Workers.Replaceable(a) }
+
+func (w workers) Register(a agents.Agent, owner approval.Actor, replaces ...string) *arcp.Error {
 	err := w.checkFeature(&owner)
 	if err == nil {
-		err = w.opts.Workers.Register(a, owner)
+		err = w.opts.Workers.Register(a, owner, replaces...)
 	}
 	if err != nil {
 		w.opts.Audit.Event("host.register_agent", owner.Principal, owner.Session).Str("target", a.ID).Strs("executes", a.Executes).

@@ -172,6 +172,7 @@ type workerSession struct {
 	conn              Conn                                        // nil: none
 	disconnects       uint64                                      // number of lost connections
 	timer             *time.Timer                                 // of the wait for a new connection; nil: none
+	expires           time.Time                                   // when timer fires
 	agents            int                                         // number of registered agents
 	inMetric          bool                                        // in the metric of workers
 	pendingDispatches int                                         // dispatches without ack or nack
@@ -208,8 +209,11 @@ func (p *Pool) tool(ref string) *workerTool { return (*p.tools.Load())[ref] }
 //   - PERMISSION_DENIED: the actor does not have the role worker
 //   - INVALID_ARGUMENT: a declaration is not valid
 //   - ALREADY_EXISTS: a name belongs to another source or principal
-//   - FAILED_PRECONDITION: other agents describe the tool differently
-func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
+//   - FAILED_PRECONDITION: other agents describe the tool differently. The error is retryable if they
+//     have no connection and only wait for their jobs.
+//
+// The agents with the ids of replaces are removed, if they are Replaceable still.
+func (p *Pool) Register(a agents.Agent, actor approval.Actor, replaces ...string) *arcp.Error {
 	if !actor.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "executing jobs needs the role worker")
 	}
@@ -223,7 +227,11 @@ func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 	p.registering.Lock()
 	defer p.registering.Unlock()
 	next := &agent{key: keyOf(&a), name: a.Name, concurrency: cmp.Or(a.Concurrency, defaultConcurrency), live: make(map[string]int)}
-	tools, err := p.toolsWith(next, list)
+	replaced, err := replaceable(p, a.Principal, actor.Session, replaces)
+	if err != nil {
+		return err
+	}
+	tools, err := p.toolsWith(next, list, replaced...)
 	if err != nil {
 		return err
 	}
@@ -245,7 +253,7 @@ func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 		p.unlock()
 		return err
 	}
-	p.replace(next, tools)
+	p.replace(next, tools, replaced...)
 	if conn := p.connOf(actor.Session); conn != nil && len(list) > 0 {
 		conn.Registered()
 	}
@@ -297,13 +305,13 @@ func (p *Pool) permitted(list []declared, actor *approval.Actor) ([]declared, *a
 
 func keyOf(a *agents.Agent) agentKey { return agentKey{a.Principal, a.ID} }
 
-// toolsWith returns the pool's tools after next has replaced the agent with its key. Called with
-// p.registering.
-func (p *Pool) toolsWith(next *agent, list []declared) (map[string]*workerTool, *arcp.Error) {
+// toolsWith returns the pool's tools after next has replaced the agent with its key, and others. Called
+// with p.registering.
+func (p *Pool) toolsWith(next *agent, list []declared, replaced ...*agent) (map[string]*workerTool, *arcp.Error) {
 	tools := make(map[string]*workerTool)
 	owned := 0 // tools of the principal
 	for ref, t := range *p.tools.Load() {
-		rest := slices.DeleteFunc(slices.Clone(t.agents), func(a *agent) bool { return a.key == next.key })
+		rest := slices.DeleteFunc(slices.Clone(t.agents), func(a *agent) bool { return a.key == next.key || slices.Contains(replaced, a) })
 		if len(rest) > 0 {
 			tools[ref] = &workerTool{tool: t.tool, digest: t.digest, principal: t.principal, agents: rest}
 		}
@@ -343,8 +351,7 @@ func (p *Pool) toolOf(tools map[string]*workerTool, principal string, d *declare
 	}
 	if t := tools[ref]; t != nil {
 		if t.digest != d.digest {
-			return nil, arcp.Errorf(arcp.CodeFailedPrecondition,
-				"agents that execute %s describe it differently: give the new one another version", ref)
+			return nil, errDescription(p, t)
 		}
 		return t, nil
 	}
@@ -381,8 +388,8 @@ func (p *Pool) publish(tools map[string]*workerTool) *arcp.Error {
 	return nil
 }
 
-// replace replaces the agent of next's key, and removes it if next executes nothing.
-func (p *Pool) replace(next *agent, tools map[string]*workerTool) {
+// replace replaces the agent of next's key, and others. If next executes nothing it only removes them.
+func (p *Pool) replace(next *agent, tools map[string]*workerTool, replaced ...*agent) {
 	p.mu.Lock()
 	refs := slices.Clone(next.executes)
 	old := p.agents[next.key]
@@ -392,7 +399,13 @@ func (p *Pool) replace(next *agent, tools map[string]*workerTool) {
 	}
 	p.audience.Store(&tools)
 	p.tools.Store(&tools)
-	if old != nil {
+	if old != nil && !slices.Contains(replaced, old) {
+		replaced = append(replaced, old)
+	}
+	for _, old := range replaced {
+		if old.key != next.key {
+			delete(p.agents, old.key)
+		}
 		refs = append(refs, old.executes...)
 		p.retire(old, next)
 	}

@@ -52,6 +52,7 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	case len(ws.dispatches) > 0:
 		disconnect := ws.disconnects
 		now := time.Now()
+		ws.expires = now.Add(p.reconnectTimeout)
 		ws.timer = time.AfterFunc(p.reconnectTimeout, func() { p.expire(ws, disconnect) })
 		for d := range ws.dispatches {
 			d.waitForReconnect(now)
