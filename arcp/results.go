@@ -74,6 +74,7 @@ const (
 	WaitWorker     = "worker"      // no connected worker executes its tool
 	WaitWorkerSlot = "worker_slot" // all connected workers of its tool are busy
 	WaitReconnect  = "reconnect"   // its worker has lost the connection, and may resume its session
+	WaitServer     = "server"      // the server of its tool has not answered since the start of the runtime
 	WaitSlot       = "slot"        // as many jobs of its tool run as may run at once
 	WaitApproval   = "approval"    // an approval is pending
 	WaitPermission = "permission"  // a permission is requested
@@ -86,8 +87,8 @@ const (
 )
 
 // WaitReasons lists the reasons in the order of SPEC.md §5.6.
-var WaitReasons = []string{WaitWorker, WaitWorkerSlot, WaitReconnect, WaitSlot, WaitApproval, WaitPermission,
-	WaitInput, WaitRetry, WaitSchedule, WaitHeartbeat, WaitDisk, WaitDrain}
+var WaitReasons = []string{WaitWorker, WaitWorkerSlot, WaitReconnect, WaitServer, WaitSlot, WaitApproval,
+	WaitPermission, WaitInput, WaitRetry, WaitSchedule, WaitHeartbeat, WaitDisk, WaitDrain}
 
 // States of a SessionView.
 const (

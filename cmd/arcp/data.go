@@ -30,6 +30,7 @@ const (
 	devTokenFile = "dev-token"
 	resourceDir  = "resources"
 	artifactDir  = "artifacts"
+	mcpDir       = "mcp" // the last lists of tools of MCP servers
 )
 
 // openData opens the store in the data directory, and returns it with the fingerprint of the runtime. adopt accepts

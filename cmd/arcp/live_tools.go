@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -38,6 +39,7 @@ type liveTools struct {
 	metrics   *mcp.Metrics
 	log       zerolog.Logger
 	readLimit int64            // bytes of a frame of a worker
+	listDir   string           // of the lists of MCP servers; empty: they are not saved
 	rt        *runtime.Runtime // set before startWorkers
 
 	config    *toolConfig
@@ -53,8 +55,8 @@ type liveTools struct {
 	group  sync.WaitGroup // replacements of servers and workers
 }
 
-func newLiveTools(registry *tool.Registry, metrics *mcp.Metrics, readLimit int64, log zerolog.Logger) *liveTools {
-	l := &liveTools{registry: registry, metrics: metrics, readLimit: readLimit, log: log, config: new(toolConfig),
+func newLiveTools(registry *tool.Registry, metrics *mcp.Metrics, readLimit int64, listDir string, log zerolog.Logger) *liveTools {
+	l := &liveTools{registry: registry, metrics: metrics, readLimit: readLimit, listDir: listDir, log: log, config: new(toolConfig),
 		workers: make(map[string]*liveWorker), servers: make(map[string]*liveServer)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
@@ -221,6 +223,9 @@ type liveServer struct {
 func (l *liveTools) newServer(c mcp.Config) (*liveServer, error) {
 	s := &liveServer{config: c, registry: l.registry, log: l.log.With().Str("source", "mcp:"+c.Name).Logger()}
 	c.Log, c.Metrics = l.log, l.metrics
+	if l.listDir != "" {
+		c.ListFile = filepath.Join(l.listDir, c.Name+".json")
+	}
 	var err error
 	s.source, err = mcp.New(c)
 	return s, err
@@ -229,10 +234,19 @@ func (l *liveTools) newServer(c mcp.Config) (*liveServer, error) {
 // start starts the server, and returns when it has published its tools or ctx ends.
 func (s *liveServer) start(ctx context.Context) {
 	s.log.Info().Msg("waiting for tools")
-	_ = s.source.Start(ctx, s.publish) // an MCP server returns no error
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if err := s.source.Start(ctx, s.publish); err != nil {
+		s.log.Error().Err(err).Msg("the last tools of an MCP server that does not answer are not published")
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && !s.hasPublished() {
 		s.log.Warn().Msg(fmt.Sprintf("no tools within %s; they are added when the source publishes them", sourceTimeout))
 	}
+}
+
+// hasPublished reports whether the server has tools, of its last list or of the one before.
+func (s *liveServer) hasPublished() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.published
 }
 
 // publish replaces the tools of the server. The first publication retires the server before.

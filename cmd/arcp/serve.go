@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"sync/atomic"
 	"syscall"
@@ -261,18 +262,12 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if s.tracer, err = newTracerProvider(ctx, s.log); err != nil {
 		return nil, err
 	}
-	s.tools = newLiveTools(tools, mcp.NewMetrics(s.registry), s.values.Size("max-frame"), s.log)
-	// Before the runtime, which registers the tools of workers of the previous run, and whose recovered jobs look up
-	// their tools.
-	if err := s.tools.start(ctx, s.config.tools); err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil { // nothing is open yet
-		return nil, context.Cause(ctx)
-	}
 	st, identity, err := openData(ctx, s.values.Text("data"), s.values.On("new-identity"), s.maxData, s.log)
 	if err != nil {
 		return nil, err
+	}
+	if err := s.startTools(ctx, tools); err != nil {
+		return nil, errors.Join(err, st.Close())
 	}
 	if dir := s.values.Text("data"); dir != memory {
 		ensureTwoProcs()
@@ -311,6 +306,23 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 		return nil, failf("start the runtime: %w", errors.Join(err, st.Close(), s.cleanUp()))
 	}
 	return rt, nil
+}
+
+// startTools starts the tools of the configuration file, with the lock of the data directory held. It precedes the
+// runtime, which registers the tools of workers of the previous run, and whose recovered jobs look up their tools.
+func (s *server) startTools(ctx context.Context, registry *tool.Registry) error {
+	lists := ""
+	if dir := s.values.Text("data"); dir != memory {
+		lists = filepath.Join(dir, mcpDir)
+	}
+	s.tools = newLiveTools(registry, mcp.NewMetrics(s.registry), s.values.Size("max-frame"), lists, s.log)
+	if err := s.tools.start(ctx, s.config.tools); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // ensureTwoProcs allows a second thread to run Go code on a single core. Otherwise a thread that waits for

@@ -82,6 +82,10 @@ type Capability struct {
 	// The caller holds locks, so Audience must not block or lock.
 	Audience func(principal string) bool
 
+	// Gate, if set, holds back the jobs of the tool until it is opened. The Gate of a Source is
+	// opened at the latest by its Close.
+	Gate *Gate
+
 	// Endless marks a tool whose jobs do not end by themselves. Such a job ends with the
 	// connection of its session, unless the submit has on_disconnect. A shutdown does not
 	// wait for it.

@@ -26,11 +26,11 @@ func logStarted(r *run) {
 	}
 }
 
-// logWaiting logs a wait that an event announces: for a worker that is not connected with the level info, otherwise
-// with the level debug.
+// logWaiting logs a wait that an event announces: for a worker or server that is not connected with the level info,
+// otherwise with the level debug.
 func logWaiting(r *run, w *arcp.JobWaiting) {
 	ev := r.e.cfg.Logger.Debug()
-	if w.Reason == arcp.WaitWorker || w.Reason == arcp.WaitReconnect {
+	if isAbsence(w.Reason) || w.Reason == arcp.WaitReconnect {
 		ev = r.e.cfg.Logger.Info()
 	}
 	if ev.Enabled() {

@@ -54,7 +54,7 @@ func (w *waitEvents) record(now time.Time, reason string) {
 // startTimeoutAt returns when the start timeout of a job that was just queued may end it; zero: never.
 func (w *queueWait) startTimeoutAt(r *run) time.Time {
 	timeout := startTimeoutOf(r, r.e.jobs.limits.StartTimeout)
-	if !r.runsOnWorker() || timeout <= 0 {
+	if !r.runsOnWorker() && !r.waitsForServer() || timeout <= 0 {
 		return time.Time{}
 	}
 	return w.since.Add(timeout)
@@ -84,7 +84,7 @@ func recoverQueueWait(j *recoveredJob, now time.Time) {
 // look records why the job waits now.
 func (w *queueWait) look(now time.Time, reason string) {
 	switch {
-	case w.reason == "" && reason == arcp.WaitWorker && !w.recoveredAt.IsZero():
+	case w.reason == "" && isAbsence(reason) && !w.recoveredAt.IsZero():
 		w.since = w.recoveredAt
 	case w.reason != "" && w.reason != reason:
 		w.since = now
@@ -92,10 +92,13 @@ func (w *queueWait) look(now time.Time, reason string) {
 	w.reason = reason
 }
 
+// isAbsence reports whether the start timeout limits a wait for a reason.
+func isAbsence(reason string) bool { return reason == arcp.WaitWorker || reason == arcp.WaitServer }
+
 // timesOutAt returns when the start timeout ends the job; zero: never. After a start of the runtime its
-// workers have the time grace to connect.
+// workers and servers have the time grace to connect.
 func (w *queueWait) timesOutAt(timeout, grace time.Duration) time.Time {
-	if w.reason != arcp.WaitWorker || timeout <= 0 || w.expired {
+	if !isAbsence(w.reason) || timeout <= 0 || w.expired {
 		return time.Time{}
 	}
 	at := w.since.Add(timeout)
@@ -142,7 +145,7 @@ func workerGrace(c *Config) time.Duration {
 	return 2 * c.Heartbeat
 }
 
-// startTimeoutOf returns how long a job may wait without a connected worker; 0: for ever.
+// startTimeoutOf returns how long a job may wait without a connected worker or server; 0: for ever.
 func startTimeoutOf(r *run, byDefault time.Duration) time.Duration {
 	switch own := r.tool.Limits.StartTimeout; {
 	case own < 0:
@@ -241,7 +244,9 @@ func queueReasons(list []*run) []string {
 	reasons := make([]string, len(list))
 	for i, r := range list {
 		if !r.runsOnWorker() {
-			reasons[i] = arcp.WaitSlot
+			if reasons[i] = arcp.WaitSlot; r.waitsForServer() {
+				reasons[i] = arcp.WaitServer
+			}
 			continue
 		}
 		a := audience{r.tool.Ref(), r.row.Principal}
@@ -299,7 +304,7 @@ func announceWait(s *supervisor, now time.Time, w *arcp.JobWaiting) {
 	s.mu.Unlock()
 }
 
-// startTimeout fails a queued job without a connected worker.
+// startTimeout fails a queued job without a connected worker or server.
 type startTimeout struct {
 	noAnswer
 	after time.Duration
@@ -313,8 +318,11 @@ func (t startTimeout) apply(s *supervisor, now time.Time) {
 }
 
 func errStartTimeout(r *run, after time.Duration) *arcp.Error {
-	err := arcp.Errorf(arcp.CodeUnavailable, "no connected worker executes %s: the job has waited for one longer than the start timeout of %s",
-		r.tool.Ref(), after)
+	text := "no connected worker executes %s: the job has waited for one longer than the start timeout of %s"
+	if !r.runsOnWorker() {
+		text = "the server of %s does not answer: the job has waited for it longer than the start timeout of %s"
+	}
+	err := arcp.Errorf(arcp.CodeUnavailable, text, r.tool.Ref(), after)
 	err.Details = arcp.Raw(fmt.Sprintf(`{"start_timeout_ms":%d}`, after.Milliseconds()))
 	return err
 }

@@ -161,6 +161,9 @@ func (d *definition) runsAsCall() bool {
 // runs.
 func (d *definition) runsOnWorker() bool { return d.tool.Source == tool.SourceWorker }
 
+// waitsForServer reports whether the server of the tool has not been reached since the start of the runtime.
+func (d *definition) waitsForServer() bool { return !d.tool.Gate.IsOpen() }
+
 // hasWorker reports whether a connected worker accepts the job, if the job needs one.
 func (d *definition) hasWorker() bool { return !d.runsOnWorker() || d.tool.VisibleTo(d.row.Principal) }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -32,6 +33,8 @@ func keyOf(t *tool.Tool) toolQueueKey {
 // limit returns the number of jobs of a tool that may run now; negative: any number.
 func (q *toolQueues) limit(t *tool.Tool) int {
 	switch {
+	case !t.Gate.IsOpen():
+		return 0
 	case t.Source == tool.SourceWorker:
 		return q.slots.Of(t.Ref())
 	case t.Limits.Concurrency <= 0:
@@ -55,20 +58,21 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	if r.isSchedule() { // has no attempts, and stays queued
 		return true
 	}
-	limit := q.limit(r.tool)
-	if limit < 0 || r.builtin() {
-		r.slot.apply(onSlot)
-		return true
-	}
 	key := keyOf(r.tool)
 	tq := q.byTool[key]
 	if tq == nil {
+		e, t := r.e, r.tool
+		gated := t.Gate.OnOpen(func() { e.gateOpened(t) })
+		if r.builtin() || !gated && q.limit(t) < 0 {
+			r.slot.apply(onSlot)
+			return true
+		}
 		tq = &toolQueue{}
 		q.byTool[key] = tq
 	}
-	tq.limit = limit
+	tq.setLimit(q.limit(r.tool))
 	switch {
-	case tq.running < limit:
+	case tq.running < tq.limit:
 		tq.running++
 		r.slot.apply(onSlot)
 	case maxWaiting < 0 || tq.waiting() < maxWaiting:
@@ -108,13 +112,13 @@ func (q *toolQueues) freeSlot(t *tool.Tool) (next *run) {
 	return next
 }
 
-// recount applies a new number of slots of a worker's tool, and returns the jobs that get one.
-func (q *toolQueues) recount(ref string) (start []*run) {
-	tq := q.byTool[toolQueueKey{ref: ref}]
+// recount applies a new limit of a tool, and returns the jobs that get a slot.
+func (q *toolQueues) recount(key toolQueueKey, limit int) (start []*run) {
+	tq := q.byTool[key]
 	if tq == nil {
 		return nil
 	}
-	tq.limit = q.slots.Of(ref)
+	tq.setLimit(limit)
 	for tq.running < tq.limit && tq.waiting() > 0 {
 		tq.running++
 		r := tq.grantSlot()
@@ -126,10 +130,10 @@ func (q *toolQueues) recount(ref string) (start []*run) {
 	return start
 }
 
-// removeIdle removes the queue of a tool without jobs.
+// removeIdle removes the queue of a tool without jobs. A queue behind a closed gate stays for gateOpened.
 func (q *toolQueues) removeIdle(t *tool.Tool) {
 	key := keyOf(t)
-	if l := q.byTool[key]; l.running == 0 && l.waiting() == 0 {
+	if l := q.byTool[key]; l.running == 0 && l.waiting() == 0 && t.Gate.IsOpen() {
 		delete(q.byTool, key)
 	}
 }
@@ -156,6 +160,14 @@ type queueEntry struct {
 // maxPassedOver bounds how often other jobs of a principal get a slot before the principal's oldest job.
 // Then the oldest job gets the next slot, whatever its priority, so that no job waits for ever.
 const maxPassedOver = 7
+
+// setLimit sets how many jobs may run; negative: any number.
+func (tq *toolQueue) setLimit(limit int) {
+	if limit < 0 { // jobs had to wait behind the gate of their tool
+		limit = math.MaxInt
+	}
+	tq.limit = limit
+}
 
 func (tq *toolQueue) waiting() int { return len(tq.queue) - tq.withdrawn }
 
@@ -243,9 +255,20 @@ func (tq *toolQueue) withdraw(r *run) {
 // a lock that Slots needs.
 func (e *Engine) SlotsChanged(ref string) {
 	grantSlots(e, func(q *toolQueues) []*run {
-		start := q.recount(ref)
+		start := q.recount(toolQueueKey{ref: ref}, q.slots.Of(ref))
 		if tq := q.byTool[toolQueueKey{ref: ref}]; tq != nil && tq.waiting() > 0 {
 			setQueueWatch(e, time.Now())
+		}
+		return start
+	})
+}
+
+// gateOpened starts the jobs that have waited for the gate of their tool.
+func (e *Engine) gateOpened(t *tool.Tool) {
+	grantSlots(e, func(q *toolQueues) []*run {
+		start := q.recount(keyOf(t), q.limit(t))
+		if q.byTool[keyOf(t)] != nil {
+			q.removeIdle(t)
 		}
 		return start
 	})

@@ -67,6 +67,8 @@ func (w *jobWait) message(ref string) string {
 		return fmt.Sprintf("all workers of %s are busy, %d of %d jobs run: start another worker, or wait", ref, w.running, w.limit)
 	case arcp.WaitReconnect:
 		return fmt.Sprintf("the worker%s has lost its connection: it has until %s to reconnect", optional(" ", w.worker), w.next.UTC().Format(time.RFC3339))
+	case arcp.WaitServer:
+		return fmt.Sprintf("the server of %s has not answered since the start of the runtime: the job starts when it does", ref)
 	case arcp.WaitSlot:
 		return fmt.Sprintf("%d of %d jobs of %s run: the job starts in its turn", w.running, w.limit, ref)
 	case arcp.WaitApproval:
@@ -123,8 +125,11 @@ func waitOf(r *run) jobWait {
 // wait for a worker if the tool is one of workers. Called with Engine.mu.
 func (q *toolQueues) waitOf(r *run) jobWait {
 	w := jobWait{reason: arcp.WaitSlot, since: r.wait.since}
-	if r.runsOnWorker() {
+	switch {
+	case r.runsOnWorker():
 		w.reason = arcp.WaitWorker
+	case r.waitsForServer():
+		w.reason = arcp.WaitServer
 	}
 	if tq := q.byTool[keyOf(r.tool)]; tq != nil {
 		w.running, w.limit = tq.running, max(q.limit(r.tool), 0)

@@ -41,6 +41,11 @@ type Config struct {
 	Approval   tool.Approval   // default none for tools with readOnlyHint, else manual
 	Limits     tool.Limits     // of each tool; Timeout defaults to DefaultTimeout, MaxResponseBytes to 8 MiB
 
+	// ListFile keeps the last list of tools, for a start while the server does not answer. The tools are then
+	// published from it at the end of the context of Start, and their jobs wait for the server. A list of another
+	// command, URL or environment is ignored. Default: no file.
+	ListFile string
+
 	Log     zerolog.Logger
 	Metrics *Metrics // nil: no metrics
 	Version string   // of the runtime, sent to the server

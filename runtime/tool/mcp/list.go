@@ -202,7 +202,7 @@ func (s *Source) tool(name string, d definition) (t *tool.Tool, err error) {
 		Name: name, Description: d.description, Source: tool.SourceMCP,
 		InputSchema: schemaOf(d.input), OutputSchema: schemaOf(d.output),
 		SideEffect: s.cfg.sideEffect(&d), Approval: s.cfg.approval(&d),
-		Idempotent: &d.idempotent, Recovery: recovery,
+		Idempotent: &d.idempotent, Recovery: recovery, Gate: s.gate,
 		Limits: s.cfg.Limits,
 	}, func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		return s.call(ctx, job, &d, args)
@@ -239,20 +239,23 @@ const maxTaken = 64
 // publishAll publishes the tools whose names are free, unless the list is unchanged. It counts the
 // faults and conflicts.
 func (s *Source) publishAll(tools []*tool.Tool, faults int) error {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
 	if s.lastTools == nil || !slices.Equal(tools, s.lastTools) {
-		taken, err := s.publishFree(slices.Clone(tools))
+		taken, err := s.publishFree(slices.Clone(tools), s.logOmitted)
 		if err != nil {
 			return err
 		}
-		s.lastTools, s.conflicts = tools, taken
+		s.lastTools, s.conflicts, s.answered = tools, taken, true
 	}
 	s.cfg.Metrics.addOmitted(faults + s.conflicts - s.omitted)
 	s.omitted = faults + s.conflicts
 	return nil
 }
 
-// publishFree publishes the tools whose names are free, and returns the number of taken names.
-func (s *Source) publishFree(tools []*tool.Tool) (taken int, err error) {
+// publishFree publishes the tools whose names are free, and returns the number of taken names, which it passes to
+// omit.
+func (s *Source) publishFree(tools []*tool.Tool, omit func(name string, err error)) (taken int, err error) {
 	for ; ; taken++ {
 		err := s.publish(tools)
 		clash, ok := errors.AsType[*tool.TakenError](err)
@@ -263,7 +266,7 @@ func (s *Source) publishFree(tools []*tool.Tool) (taken int, err error) {
 		if i < 0 {
 			return taken, err
 		}
-		s.logOmitted(tools[i].Name, err)
+		omit(tools[i].Name, err)
 		tools = slices.Delete(tools, i, i+1)
 	}
 }

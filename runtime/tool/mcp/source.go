@@ -39,11 +39,17 @@ type Source struct {
 	listed    chan struct{}   // closed after the first publication
 	refreshes chan chan error // requests of Refresh, with the channel for the result
 	publish   func([]*tool.Tool) error
+	gate      *tool.Gate   // of the tools; opened when the server has answered for the first time
+	restored  []*tool.Tool // of the saved list; not changed after Start has begun run
+
+	publishing sync.Mutex // held by a publication
+	answered   bool       // the tools of the server were published; guarded by publishing
 
 	maxBytes   int           // of a message; tests change it
 	logLimiter *rate.Limiter // of texts of the server
 	state      string
 	built      map[string]builtTool // tools of the last list, by published name
+	saved      []byte               // content of Config.ListFile; nil: not known
 	lastTools  []*tool.Tool         // the last list, with tools whose names are taken; nil: no list
 	faults     map[string]string    // logged faults of tools, by the server's name
 	conflicts  int                  // tools of lastTools whose names are taken
@@ -89,6 +95,7 @@ func New(c Config) (*Source, error) {
 
 func newSource(c Config) *Source {
 	s := &Source{cfg: c, log: c.Log.With().Str("mcp_server", c.Name).Logger(), listed: make(chan struct{}), refreshes: make(chan chan error),
+		gate:   new(tool.Gate),
 		faults: make(map[string]string), maxBytes: maxMessage, logLimiter: rate.NewLimiter(logRate, logBurst)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -100,13 +107,18 @@ func (s *Source) Name() string { return "mcp:" + s.cfg.Name }
 // Prefix returns the prefix of the published names.
 func (s *Source) Prefix() string { return s.cfg.Prefix }
 
-// Start implements tool.Source. It returns nil.
+// Start implements tool.Source. At the deadline of ctx it publishes the tools of Config.ListFile. It returns nil, or
+// the error of that publication.
 func (s *Source) Start(ctx context.Context, publish func([]*tool.Tool) error) error {
 	s.publish = publish
+	s.restore()
 	s.done.Go(s.run)
 	select {
 	case <-s.listed:
 	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return s.publishRestored()
+		}
 	}
 	return nil
 }
@@ -133,10 +145,11 @@ func (s *Source) Refresh(ctx context.Context) error {
 	}
 }
 
-// Close implements tool.Source.
+// Close implements tool.Source. Jobs that wait for the server fail.
 func (s *Source) Close() {
 	s.cancel()
 	s.done.Wait()
+	s.gate.Open()
 }
 
 // run opens one session after another until Close.
@@ -179,6 +192,7 @@ func (s *Source) runSession() error {
 		return fmt.Errorf("list its tools: %w", err)
 	}
 	s.current.Store(sess)
+	s.gate.Open()
 	s.setState(stateReady)
 	select {
 	case <-s.listed:
@@ -269,7 +283,11 @@ func (s *Source) refresh(sess *session) error {
 	if err != nil {
 		return err
 	}
-	return s.publishAll(s.tools(list))
+	if err := s.publishAll(s.tools(list)); err != nil {
+		return err
+	}
+	s.save(list)
+	return nil
 }
 
 // connect opens a session.

@@ -135,7 +135,7 @@ var Sections = []Section{
 		{Name: "require-model-lease", Kind: Switch, Default: "false", Help: "jobs whose lease does not name models may use none"},
 		{Name: "preempt-expired", Kind: Switch, Default: "false", Help: "a job ends as soon as its lease does, not at its next operation"},
 		{Name: "start-timeout", Kind: Duration, Default: "0", Reload: true,
-			Help: "a job that waits so long without a connected worker of its tool fails, unless the worker declares another time; 0 is never"},
+			Help: "a job that waits so long without a connected worker or server of its tool fails, unless the worker declares another time; 0 is never"},
 		{Name: "draft-profile", Default: "universal", Choices: draft.ProfileNames(),
 			Help: "client library of the draft dialect that a client is taken for if its first frame does not tell: " + oneOf(draft.ProfileNames())},
 		{Name: "drain", Kind: Duration, Default: "30s", Help: "how long running jobs get when the server stops"},
