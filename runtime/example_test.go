@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/signal"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp/client"
@@ -67,6 +68,23 @@ func Example() {
 		log.Fatal(err)
 	}
 	// Output: {"city":"Oslo","celsius":21.5}
+}
+
+// A program that serves one tool until it is interrupted. Jobs continue after a restart.
+func ExampleListenAndServe() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	st, err := pebble.Open("data", pebble.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	count := tool.MustNew(tool.Capability{Name: "words.count"}, func(_ context.Context, job tool.Job, in string) (int, error) {
+		words := strings.Fields(in)
+		return len(words), job.ProgressOf(1, 1)
+	})
+	if err := runtime.ListenAndServe(ctx, "127.0.0.1:7777", runtime.Config{Store: st, Auth: exampleAuth()}, count); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // exampleAuth knows one principal, by a token.

@@ -43,3 +43,6 @@ func (r *Runtime) Commit(ctx context.Context, w *store.Write) error {
 	_, err := r.log.Commit(ctx, w)
 	return err
 }
+
+// ServeOn is ListenAndServe with a listener.
+var ServeOn = serveOn

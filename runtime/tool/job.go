@@ -79,6 +79,15 @@ func (j Job) Progress(p arcp.JobProgressPayload) error {
 	return j.host.Emit(arcp.JobProgress, p)
 }
 
+// ProgressOf is Progress with two numbers. A total that is not positive is not known.
+func (j Job) ProgressOf(current, total float64) error {
+	p := arcp.JobProgressPayload{Current: current}
+	if total > 0 {
+		p.Total = &total
+	}
+	return j.Progress(p)
+}
+
 // Metric emits a measurement. A metric with the name cost.<name> debits the job's budget in the
 // currency Unit. The error is INVALID_ARGUMENT without a name or a unit.
 func (j Job) Metric(m arcp.MetricPayload) error {

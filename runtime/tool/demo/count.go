@@ -42,9 +42,7 @@ func count(ctx context.Context, job tool.Job, a countArgs) (countResult, error) 
 		if err := pace.step(ctx, job, countCheckpoint{n - 1}); err != nil {
 			return countResult{}, err
 		}
-		current := float64(n)
-		p := arcp.JobProgressPayload{Current: current, Total: &total, Percent: new(100 * current / total)}
-		if err := job.Progress(p); err != nil {
+		if err := job.ProgressOf(float64(n), total); err != nil {
 			return countResult{}, err
 		}
 		if err := job.Checkpoint("", countCheckpoint{n}); err != nil {

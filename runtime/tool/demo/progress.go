@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -28,9 +27,7 @@ func progress(ctx context.Context, job tool.Job, a progressArgs) (progressResult
 		if err := pace.step(ctx, job, nil); err != nil {
 			return progressResult{}, err
 		}
-		current := float64(step + 1)
-		p := arcp.JobProgressPayload{Current: current, Total: &total, Percent: new(100 * current / total)}
-		if err := job.Progress(p); err != nil {
+		if err := job.ProgressOf(float64(step+1), total); err != nil {
 			return progressResult{}, err
 		}
 	}
