@@ -32,7 +32,8 @@ const members = "ImportPath,Dir,GoFiles,ImportMap,Module"
 
 func (p *listed) ofMainModule() bool { return p.Module != nil && p.Module.Main }
 
-// checker type-checks packages for one architecture. The operating system is that of `go list`: GOOS.
+// checker type-checks packages for one architecture. GOOS selects the operating
+// system, as it does for `go list`.
 type checker struct {
 	fset     *token.FileSet
 	sizes    types.Sizes

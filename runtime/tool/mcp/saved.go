@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -62,7 +61,7 @@ func (s *Source) save(list []definition) {
 	}
 	raw, err := arcp.Marshal(saved)
 	switch {
-	case err == nil && bytes.Equal(raw, s.saved):
+	case err == nil && sha256.Sum256(raw) == s.saved:
 		return
 	case err == nil && len(raw) > maxSaved:
 		err = fmt.Errorf("it has more than %d bytes", maxSaved)
@@ -74,7 +73,7 @@ func (s *Source) save(list []definition) {
 			Msg("the list of tools of an MCP server is not saved; a start without the server will not have the tools")
 		return
 	}
-	s.saved = raw
+	s.saved = sha256.Sum256(raw)
 }
 
 // writeFile replaces a file in one step, and creates its directory.
@@ -120,7 +119,7 @@ func (s *Source) readSaved() []definition {
 	if saved.Server != s.cfg.server() { // of the configuration before
 		return nil
 	}
-	s.saved = raw
+	s.saved = sha256.Sum256(raw)
 	list := make([]definition, 0, len(saved.Tools))
 	for _, t := range saved.Tools {
 		list = append(list, definition{t.Name, t.Description, t.Input, t.Output, t.ReadOnly, t.Idempotent})

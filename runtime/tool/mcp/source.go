@@ -5,6 +5,7 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
@@ -49,7 +50,7 @@ type Source struct {
 	logLimiter *rate.Limiter // of texts of the server
 	state      string
 	built      map[string]builtTool // tools of the last list, by published name
-	saved      []byte               // content of Config.ListFile; nil: not known
+	saved      [sha256.Size]byte    // digest of the content of Config.ListFile; zero: not known
 	lastTools  []*tool.Tool         // the last list, with tools whose names are taken; nil: no list
 	faults     map[string]string    // logged faults of tools, by the server's name
 	conflicts  int                  // tools of lastTools whose names are taken
