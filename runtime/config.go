@@ -101,7 +101,7 @@ type Config struct {
 	Leases LeasePolicy
 
 	// FreeSpace, if set, returns the free bytes of the disk of the store. Below MinFree the runtime
-	// refuses sessions and jobs. OnFull, if set, is called when that begins and ends. One goroutine
+	// refuses jobs, and below half of it sessions and calls of its own tools. OnFull, if set, is called when that begins and ends. One goroutine
 	// calls both functions.
 	FreeSpace func() (uint64, error)
 	MinFree   int64 // bytes; default 512 MiB

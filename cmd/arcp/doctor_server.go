@@ -23,7 +23,7 @@ func (d *diagnosis) disk(g gauges) {
 	if !set { // the setting of an older server is not known
 		least = unknownMinFree
 	}
-	space := fmt.Sprintf("%s are free; below the %s of --min-free nothing new is accepted", binarySize(free), binarySize(least))
+	space := fmt.Sprintf("%s are free; below the %s of --min-free no jobs are accepted", binarySize(free), binarySize(least))
 	const remedy = "free space on the disk of --data"
 	switch failed := g["arcp_store_commit_errors_total"][""]; {
 	case failed > 0:

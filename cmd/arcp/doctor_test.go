@@ -131,7 +131,7 @@ func TestDoctorOfServer(t *testing.T) {
 		want  string // status and start of the message; empty: no finding
 	}{
 		"no disk":             {func(d *diagnosis) { d.disk(gauges{}) }, ""},
-		"enough disk":         {func(d *diagnosis) { d.disk(free(4 << 30)) }, "ok 4 GiB are free; below the 1 GiB of --min-free nothing new is accepted"},
+		"enough disk":         {func(d *diagnosis) { d.disk(free(4 << 30)) }, "ok 4 GiB are free; below the 1 GiB of --min-free no jobs are accepted"},
 		"little disk":         {func(d *diagnosis) { d.disk(free(3 << 30)) }, "warning 3 GiB are free"},
 		"full disk":           {func(d *diagnosis) { d.disk(free(1 << 29)) }, "problem 512 MiB are free"},
 		"failed commits":      {func(d *diagnosis) { d.disk(gauges{"arcp_store_commit_errors_total": {"": 2}}) }, "problem commits that failed: 2"},

@@ -38,7 +38,7 @@ func newGauge(r prometheus.Registerer, name, help string) prometheus.Gauge {
 
 // registerMinFree registers the value of --min-free.
 func registerMinFree(r prometheus.Registerer, bytes int64) {
-	newGauge(r, "store_min_free_bytes", "Free bytes of the disk below which nothing new is accepted.").Set(float64(bytes))
+	newGauge(r, "store_min_free_bytes", "Free bytes of the disk below which no jobs are accepted.").Set(float64(bytes))
 }
 
 // reloaded records the result of a reload.

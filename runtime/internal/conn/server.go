@@ -69,7 +69,7 @@ type Options struct {
 	Audit     audit.Log
 	Logger    zerolog.Logger
 	Tracer    *tracing.Tracer // nil: no spans
-	Full      func() bool     // reports whether the disk is nearly full
+	Full      func() bool     // reports whether the disk has no space for sessions
 	Broken    func() bool     // reports whether the store has failed
 
 	Runtime          arcp.RuntimeInfo // shown in session.accepted; without a trust level

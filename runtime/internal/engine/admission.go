@@ -58,13 +58,13 @@ func (e *Engine) reserve(r *run, maxJobs int) *limitError {
 	return nil
 }
 
-// checkSpace refuses a job for lack of space. At the bound of the store a built-in tool can be
-// called: jobs.delete makes room, and the job of the call can be deleted as soon as it ends.
+// checkSpace refuses a job for lack of space. A built-in tool can be called at the bound of the store, and until
+// the disk is exhausted: jobs.delete makes room, and the job of the call can be deleted as soon as it ends.
 func (e *Engine) checkSpace(r *run) *limitError {
 	switch {
-	case e.cfg.diskFull():
+	case e.cfg.Space.DiskExhausted(), e.cfg.Space.DiskFull() && !r.builtin():
 		return &limitError{"disk", arcp.Errorf(arcp.CodeResourceExhausted, "the disk is nearly full").RetryAfter(retryAfterFull)}
-	case e.cfg.dataFull() && !r.builtin():
+	case e.cfg.Space.DataFull() && !r.builtin():
 		return &limitError{"data", arcp.Errorf(arcp.CodeResourceExhausted, "the runtime stores as much data as it may").RetryAfter(retryAfterFull)}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,27 +18,32 @@ func builtin(effect tool.SideEffect) func(*tool.Capability) {
 }
 
 // The jobs of built-in tools are stored like others: they are refused when the
-// disk is nearly full and when the runtime shuts down, and by no limit. At the bound
-// of the store they are accepted, because they can make room.
+// disk is exhausted and when the runtime shuts down, and by no limit. At the bound of the
+// store and near the end of the disk they are accepted, because they can make room.
 func TestBuiltinRefused(t *testing.T) {
 	for _, effect := range []tool.SideEffect{tool.SideEffectRead, tool.SideEffectWrite} {
 		t.Run(string(effect), func(t *testing.T) {
-			var full, dataFull atomic.Bool
-			runEngine(t, func(c *Config) { c.DiskFull, c.DataFull, c.MaxJobs = full.Load, dataFull.Load, 1 }, func(f *fixture) {
+			var space fakeSpace
+			runEngine(t, func(c *Config) {
+				c.Space, c.MaxJobs = &space, 1
+			}, func(f *fixture) {
 				f.tool("t", builtin(effect), echo)
 				f.tool("other", nil, wait)
 				f.submit("other", "{}")
 				f.want("all there may be", "job.accepted msg_1", "job.started msg_1")
-				dataFull.Store(true)
+				space.data.Store(true)
 				f.submit("t", "{}")
 				f.want("no limit counts it", "job.accepted msg_2", "job.completed msg_2")
-				full.Store(true)
+				space.disk.Store(true)
 				f.submit("t", "{}")
-				f.want("the disk is full", "job.failed msg_3 RESOURCE_EXHAUSTED")
-				full.Store(false)
+				f.want("the disk is nearly full", "job.accepted msg_3", "job.completed msg_3")
+				space.exhausted.Store(true)
+				f.submit("t", "{}")
+				f.want("the disk is exhausted", "job.failed msg_4 RESOURCE_EXHAUSTED")
+				space.exhausted.Store(false)
 				f.e.Drain()
 				f.submit("t", "{}")
-				f.want("it shuts down", "job.failed msg_4 UNAVAILABLE")
+				f.want("it shuts down", "job.failed msg_5 UNAVAILABLE")
 			})
 		})
 	}

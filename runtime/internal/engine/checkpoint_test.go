@@ -285,13 +285,21 @@ func TestCancelAndPause(t *testing.T) {
 // While the disk is nearly full, or the store has reached its bound, no job is accepted,
 // tools wait, and jobs still end.
 func TestFull(t *testing.T) {
-	t.Run("disk", func(t *testing.T) { testFull(t, func(c *Config, full func() bool) { c.DiskFull = full }) })
-	t.Run("data", func(t *testing.T) { testFull(t, func(c *Config, full func() bool) { c.DataFull = full }) })
+	t.Run("disk", func(t *testing.T) { testFull(t, func(s *fakeSpace) *atomic.Bool { return &s.disk }) })
+	t.Run("data", func(t *testing.T) { testFull(t, func(s *fakeSpace) *atomic.Bool { return &s.data }) })
 }
 
-func testFull(t *testing.T, set func(c *Config, full func() bool)) {
-	var full atomic.Bool
-	runEngine(t, func(c *Config) { set(c, full.Load) }, func(f *fixture) {
+// fakeSpace is a Space that a test sets.
+type fakeSpace struct{ disk, exhausted, data atomic.Bool }
+
+func (s *fakeSpace) DiskFull() bool      { return s.disk.Load() }
+func (s *fakeSpace) DiskExhausted() bool { return s.exhausted.Load() }
+func (s *fakeSpace) DataFull() bool      { return s.data.Load() }
+
+func testFull(t *testing.T, fullOf func(*fakeSpace) *atomic.Bool) {
+	var space fakeSpace
+	full := fullOf(&space)
+	runEngine(t, func(c *Config) { c.Space = &space }, func(f *fixture) {
 		f.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return nil, j.Log("info", "x", nil)

@@ -37,11 +37,7 @@ type Config struct {
 	Block         bool          // missed heartbeats block a job instead of failing it
 	ResumeWindow  time.Duration // how long a blocked job waits for a heartbeat
 
-	// DiskFull and DataFull, if set, report whether the disk is nearly full, and whether
-	// the store has reached its bound. No job is accepted then, and tools wait before they
-	// emit, until SpaceFreed. At the bound of the store built-in tools can be called. The
-	// functions must not block.
-	DiskFull, DataFull func() bool
+	Space Space // nil: there is always space
 
 	// Questions delivers questions to sessions; nil: no session can be asked.
 	Questions QuestionBroker
@@ -83,9 +79,7 @@ type Config struct {
 	Limits
 }
 
-func (c *Config) diskFull() bool { return c.DiskFull != nil && c.DiskFull() }
-func (c *Config) dataFull() bool { return c.DataFull != nil && c.DataFull() }
-func (c *Config) full() bool     { return c.diskFull() || c.dataFull() }
+func (c *Config) full() bool { return c.Space.DiskFull() || c.Space.DataFull() }
 
 // Limits bounds the jobs that have not ended.
 type Limits struct {
@@ -96,6 +90,22 @@ type Limits struct {
 
 	StartTimeout time.Duration // of jobs in the queue without a connected worker, unless the tool has its own
 }
+
+// Space says how much can be stored. While DiskFull or DataFull reports true, no job is accepted, and tools wait before
+// they emit, until Engine.SpaceFreed. Built-in tools can be called until DiskExhausted reports true. The methods must not
+// block; any goroutine calls them.
+type Space interface {
+	DiskFull() bool      // reports whether the disk is nearly full
+	DiskExhausted() bool // reports whether the disk has no space for calls of built-in tools either
+	DataFull() bool      // reports whether the store has reached its bound
+}
+
+// boundless is the Space of an engine without one.
+type boundless struct{}
+
+func (boundless) DiskFull() bool      { return false }
+func (boundless) DiskExhausted() bool { return false }
+func (boundless) DataFull() bool      { return false }
 
 // AnswerSender sends the answers to the requests of a connection; see eventlog.Cursor.
 type AnswerSender interface {
@@ -154,6 +164,9 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.Fetcher == nil {
 		cfg.Fetcher = access.NewFetcher(nil, access.FetchOptions{})
+	}
+	if cfg.Space == nil {
+		cfg.Space = boundless{}
 	}
 	goroutines := pool.New()
 	e := &Engine{cfg: cfg, jobs: newJobTable(cfg.Limits), shutdown: newShutdown(), calls: newCallGroup(), pool: goroutines,

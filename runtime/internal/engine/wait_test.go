@@ -366,9 +366,9 @@ func TestStartTimeoutOfALaterAttempt(t *testing.T) {
 
 // Jobs wait for their next attempt, for people, for heartbeats and for space, too.
 func TestOtherWaits(t *testing.T) {
-	var full atomic.Bool
+	var space fakeSpace
 	runEngine(t, func(c *Config) {
-		c.Heartbeat, c.Block, c.ResumeWindow, c.DataFull = time.Second, true, 10*time.Hour, full.Load
+		c.Heartbeat, c.Block, c.ResumeWindow, c.Space = time.Second, true, 10*time.Hour, &space
 	}, func(f *fixture) {
 		f.tool("fails", func(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 2, InitialMS: 60_000} },
 			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
@@ -394,7 +394,7 @@ func TestOtherWaits(t *testing.T) {
 			id := f.submit(name, "{}")
 			ids = append(ids, jobOf(f.frames("sess_1"), id))
 		}
-		full.Store(true)
+		space.data.Store(true)
 		time.Sleep(10 * time.Second)
 		for i, id := range ids {
 			if got := f.waiting(id); got != want[i] {
@@ -406,7 +406,7 @@ func TestOtherWaits(t *testing.T) {
 				t.Errorf("%d jobs wait for %q, want one for each of %v", n, reason, want)
 			}
 		}
-		full.Store(false)
+		space.data.Store(false)
 		f.e.SpaceFreed()
 		if got := f.waiting(ids[4]); got != "" {
 			t.Errorf("with space the job waits for %q", got)

@@ -27,6 +27,7 @@ const (
 type Watch struct {
 	opts     Options
 	diskFull atomic.Bool
+	noSpace  atomic.Bool // the disk has less than half of its minimum
 	dataFull atomic.Bool
 	free     atomic.Uint64 // of the disk at the last check
 	fullAt   time.Time     // when dataFull became true; zero: it is false, or still being full was logged
@@ -62,8 +63,12 @@ func New(o Options) *Watch {
 func (w *Watch) watchesDisk() bool  { return w.opts.Free != nil && w.opts.MinFree > 0 }
 func (w *Watch) watchesStore() bool { return w.opts.MaxData > 0 }
 
-// DiskFull reports whether the disk is nearly full.
+// DiskFull reports whether the disk is nearly full. Sessions and calls of built-in tools need little space, and can
+// make room: they are refused when DiskExhausted.
 func (w *Watch) DiskFull() bool { return w.diskFull.Load() }
+
+// DiskExhausted reports whether the disk has less than half of its minimum.
+func (w *Watch) DiskExhausted() bool { return w.noSpace.Load() }
 
 // DataFull reports whether the store has reached its bound.
 func (w *Watch) DataFull() bool { return w.dataFull.Load() }
@@ -130,11 +135,12 @@ func (w *Watch) checkDisk(freed func()) {
 	}
 	w.free.Store(free)
 	minFree := uint64(w.opts.MinFree)
+	w.noSpace.Store(free < minFree/2)
 	switch was := w.diskFull.Load(); {
 	case !was && free < minFree:
 		w.diskFull.Store(true)
 		w.opts.Logger.Error().Uint64("free_bytes", free).Uint64("min_free_bytes", minFree).
-			Msg("the disk is nearly full: no jobs and sessions are accepted and tools wait; make room, or lower --min-free")
+			Msg("the disk is nearly full: no jobs are accepted and tools wait, and below half of the minimum no sessions; make room, or lower --min-free")
 	case was && free >= minFree+minFree/8:
 		w.diskFull.Store(false)
 		freed()

@@ -81,3 +81,25 @@ func TestStoreStaysFull(t *testing.T) {
 		w.Stop()
 	})
 }
+
+// A disk is nearly full below its minimum, and exhausted below half of it.
+func TestDiskFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var free atomic.Uint64
+		free.Store(1000)
+		w := New(Options{Free: func() (uint64, error) { return free.Load(), nil }, MinFree: 1000})
+		w.Start(func() {})
+		defer w.Stop()
+		for _, c := range []struct {
+			free            uint64
+			full, exhausted bool
+		}{{1000, false, false}, {999, true, false}, {500, true, false}, {499, true, true}, {500, true, false}, {1124, true, false}, {1125, false, false}} {
+			free.Store(c.free)
+			time.Sleep(interval)
+			synctest.Wait()
+			if w.DiskFull() != c.full || w.DiskExhausted() != c.exhausted {
+				t.Errorf("with %d free: full %v, exhausted %v, want %v and %v", c.free, w.DiskFull(), w.DiskExhausted(), c.full, c.exhausted)
+			}
+		}
+	})
+}

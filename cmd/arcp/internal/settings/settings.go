@@ -168,7 +168,7 @@ var Sections = []Section{
 			Help: "size of the stored data, of which artifacts may have half; above nine tenths of it the oldest finished jobs go early, and at it no jobs are accepted; " +
 				"0 is a quarter of the memory of the machine or its cgroup for :memory:, and no limit for a directory"},
 		{Name: "max-disk", Kind: Size, Default: "0", Alias: "max-data", Help: "another name of max-data"},
-		{Name: "min-free", Kind: Size, Default: "512MiB", Help: "free disk space below which nothing new is accepted; 0 is off"},
+		{Name: "min-free", Kind: Size, Default: "512MiB", Help: "free disk space below which no jobs are accepted, and below half of it no sessions; 0 is off"},
 		{Name: "replay-events", Kind: Number, Default: count(runtime.DefaultReplayEvents),
 			Help: "events kept for replay to a session that never acknowledges; 0 is no limit"},
 		{Name: "replay-bytes", Kind: Size, Default: "64MiB", Help: "and their bytes; 0 is no limit"},
