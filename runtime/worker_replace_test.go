@@ -70,7 +70,7 @@ func TestNextVersionReplacesKilledWorker(t *testing.T) {
 				f.serve.Wait()
 				f.boot(nil)
 				f.wantDescription("after a restart", "two")
-				old = old.resumeSession()
+				old.resumeSession() // it gets no jobs
 				next = next.resumeSession()
 				f.dial("alice").submit("a", `{}`)
 				next.acceptDispatch()
