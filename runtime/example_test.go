@@ -71,16 +71,18 @@ func Example() {
 }
 
 // A program that serves one tool until it is interrupted. Jobs continue after a restart.
-func ExampleListenAndServe() {
+func ExampleListenAndServe() { //nolint:testableexamples // it serves until it is interrupted
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	st, err := pebble.Open("data", pebble.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	count := tool.MustNew(tool.Capability{Name: "words.count"}, func(_ context.Context, job tool.Job, in string) (int, error) {
-		words := strings.Fields(in)
-		return len(words), job.ProgressOf(1, 1)
+	type input struct {
+		Text string `json:"text"`
+	}
+	count := tool.MustNew(tool.Capability{Name: "words.count"}, func(_ context.Context, job tool.Job, in input) (int, error) {
+		return len(strings.Fields(in.Text)), job.ProgressOf(1, 1)
 	})
 	if err := runtime.ListenAndServe(ctx, "127.0.0.1:7777", runtime.Config{Store: st, Auth: exampleAuth()}, count); err != nil {
 		log.Fatal(err)
