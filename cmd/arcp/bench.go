@@ -54,6 +54,8 @@ func newBench(a *app) *cobra.Command {
 	f.StringVar(&b.data, "data", "", `":memory:" measures only in memory, DIR only durable in a new directory below DIR; default: both`)
 	f.StringSliceVar(&b.rows, "row", nil, "only these rows")
 	f.StringVar(&b.dialect, "dialect", bench.RFC, "dialect of the clients: "+strings.Join(bench.Dialects(), ", "))
+	completeLists(cmd, "row", bench.Rows()...)
+	completeWords(cmd, "dialect", bench.Dialects()...)
 	addDuration(f, &b.duration, "duration", quickDuration, "duration of a measurement")
 	f.BoolVar(&b.full, "full", false, "measure every row, with a duration of "+fullDuration.String())
 	f.IntVar(&b.window, "window", 16, "concurrent jobs of each session")

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // completionTimeout bounds the completion of a word. Without an answer there are no suggestions.
@@ -19,6 +21,20 @@ const completionTimeout = time.Second
 // completeWords completes the value of a flag with words.
 func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	setCompletion(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeLists completes the value of a flag that takes a list with commas. Words of the list are not suggested again.
+func completeLists(cmd *cobra.Command, flag string, words ...string) {
+	setCompletion(cmd, flag, func(_ *cobra.Command, _ []string, prefix string) (lists []string, _ cobra.ShellCompDirective) {
+		end := strings.LastIndex(prefix, ",") + 1
+		first, last := prefix[:end], prefix[end:]
+		for _, w := range words {
+			if strings.HasPrefix(w, last) && !slices.Contains(strings.Split(first, ","), w) {
+				lists = append(lists, first+w)
+			}
+		}
+		return lists, cobra.ShellCompDirectiveNoFileComp
+	})
 }
 
 func setCompletion(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
@@ -94,6 +110,42 @@ func toolNames(ctx context.Context, c *client.Client, prefix string) (words []st
 		}
 	}
 	return words, err
+}
+
+// completeWorkflows completes the first argument with the name of a workflow.
+func completeWorkflows(a *app, tg *target) cobra.CompletionFunc {
+	return firstOnly(completeFrom(a, tg, workflowNames))
+}
+
+// describesAtOnce is the number of tools that are described at the same time. It hides the round trips of most runtimes,
+// and is far below the jobs that a session may have.
+const describesAtOnce = 16
+
+// workflowNames returns the tools that may be workflows. The catalogue does not mark workflows: they are Go tools with
+// the recovery checkpoint, and so are a few other tools of the server's program.
+func workflowNames(ctx context.Context, c *client.Client, prefix string) (words []string, err error) {
+	page, err := ask[arcp.ToolPage](ctx, c, "tools.list", map[string]any{"limit": maxRows, "prefix": prefix})
+	if err != nil {
+		return nil, err
+	}
+	others := func(t arcp.ToolEntry) bool { return t.Source != sourceGo }
+	for tools := range slices.Chunk(slices.DeleteFunc(page.Items, others), describesAtOnce) {
+		var is [describesAtOnce]bool
+		var all sync.WaitGroup
+		for i := range tools {
+			all.Go(func() {
+				d, err := ask[arcp.ToolView](ctx, c, "tools.describe", map[string]string{"name": tools[i].Name})
+				is[i] = err == nil && d.Recovery == string(tool.RecoveryCheckpoint)
+			})
+		}
+		all.Wait()
+		for i := range tools {
+			if is[i] {
+				words = append(words, suggestion(tools[i].Name, tools[i].Description))
+			}
+		}
+	}
+	return words, nil
 }
 
 // suggestion is a word with a description.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // The shell completes names of tools and ids of jobs, and nothing without a runtime.
@@ -21,7 +22,7 @@ func TestWordsAreCompleted(t *testing.T) {
 	complete := func(args ...string) string {
 		t.Helper()
 		words := 2 // of the command
-		if args[0] == "invoke" {
+		if args[0] == "invoke" || args[0] == "tail" {
 			words = 1
 		}
 		line := slices.Concat([]string{"__complete"}, args[:words], []string{"--url", p.url, "--token", "secret"}, args[words:])
@@ -55,11 +56,33 @@ func TestWordsAreCompleted(t *testing.T) {
 		{[]string{"schedule", "next", "job_"}, schedule + "\tdemo.echo next ", live},
 		{[]string{"schedule", "add", "demo.e"}, "demo.echo\t", "demo.sleep"},
 		{[]string{"workflow", "show", ""}, live + "\t", "artifact"},
-		{[]string{"workflow", "run", "demo.e"}, "demo.echo\t", "demo.sleep"},
+		{[]string{"workflow", "run", "demo.e"}, ":4", "demo."},
+		{[]string{"tail", "--type", ""}, "job.completed\n", "session.open"},
+		{[]string{"tail", "--type", "log,job.f"}, "log,job.failed\n", "job.completed"},
+		{[]string{"tail", "--type", "log,"}, "log,metric\n", "log,log"},
+		{[]string{"tail", "--min-priority", ""}, "critical\n", ":0"},
+		{[]string{"tail", "--job", "job_"}, live + "\t", ":0"},
+		{[]string{"jobs", "ls", "--status", "running,f"}, "running,failed\n", "completed"},
+		{[]string{"mcp", "serve", "--tools", "demo.e"}, "demo.echo\t", "demo.sleep"},
 		{[]string{"tools", "ls", "--source", ""}, "worker\n", "job_"},
 	} {
 		if got := complete(c.args...); !strings.Contains(got, c.want) || strings.Contains(got, c.unwanted) {
 			t.Errorf("%q completes to\n%s\nwant %q and no %q", c.args, got, c.want, c.unwanted)
+		}
+	}
+	for args, want := range map[string]string{
+		"conformance run --report ht":       "html=\n:6\n",
+		"conformance run --report html=":    ":0\n",
+		"conformance list --group cancel,r": "cancel,resume\n",
+		"conformance run --library typ":     "typescript\n",
+		"conformance run --check cancel.r":  "cancel.running\n",
+		"context add --dialect dr":          "draft\n",
+		"serve --log-level w":               "warn\n",
+		"config check --log-format c":       "console\n",
+		"bench --row jobs,ev":               "jobs,events\n",
+	} {
+		if o := cli(t, append([]string{"__complete"}, strings.Fields(args)...)...); o.code != exitOK || !strings.Contains(o.stdout, want) {
+			t.Errorf("%s: %v, want %q", args, o, want)
 		}
 	}
 	o := cli(t, "__complete", "invoke", "--url", unixURL("/nowhere"), "demo")
@@ -77,6 +100,29 @@ func TestEveryArgumentIsCompleted(t *testing.T) {
 		if arguments != "" && !cmd.Hidden && cmd.ValidArgsFunction == nil && !notCompleted.MatchString(arguments) {
 			t.Errorf("%s does not complete %s", cmd.CommandPath(), arguments)
 		}
+		for _, c := range cmd.Commands() {
+			check(c)
+		}
+	}
+	check(newRoot(new(app)))
+}
+
+// Each flag whose value is not free text, a file or a directory is completed.
+func TestEveryFlagIsCompleted(t *testing.T) {
+	notCompleted := strings.Fields(`admin against against-token allow-host allow-origin arguments artifact-access-key
+		artifact-bucket artifact-endpoint artifact-region artifact-secret-key artifact-url at auth-file baseline budget ca-file
+		choice compare config cursor data every exec expires http http-origin http-token-file idempotency-key junit jwt-audience
+		jwt-issuer jwt-key jwt-subject lease listen mapping media-type observer-token other-token path prefix principal prompt
+		reason resource runtime-id secret-key-file section send since stream tls-cert tls-key token token-file trace unix url`)
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			switch _, completed := cmd.GetFlagCompletionFunc(f.Name); {
+			case completed, f.Hidden, cmd.Hidden, slices.Contains(notCompleted, f.Name):
+			case strings.HasPrefix(f.Value.Type(), "string"), f.Value.Type() == "text":
+				t.Errorf("%s does not complete --%s: %s", cmd.CommandPath(), f.Name, f.Usage)
+			}
+		})
 		for _, c := range cmd.Commands() {
 			check(c)
 		}

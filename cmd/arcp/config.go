@@ -25,7 +25,7 @@ func newConfigPrint(a *app) *cobra.Command {
 			"as a comment, or JSON. Secrets are masked.",
 		Args: noArgs,
 	}
-	settings.AddFlags(cmd.Flags(), serveDefaults())
+	addSettings(cmd, serveDefaults())
 	output := addDocumentOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := a.setOutput(output); err != nil {
@@ -51,6 +51,18 @@ func newConfigPrint(a *app) *cobra.Command {
 		return err
 	})
 	return cmd
+}
+
+// addSettings adds the flags of the settings of a server to a command.
+func addSettings(cmd *cobra.Command, defaults map[string]string) {
+	settings.AddFlags(cmd.Flags(), defaults)
+	for i := range settings.Sections {
+		for j := range settings.Sections[i].Settings {
+			if s := &settings.Sections[i].Settings[j]; s.Choices != nil {
+				completeWords(cmd, s.Name, s.Choices...)
+			}
+		}
+	}
 }
 
 // settings loads the settings of a server, as settings.Load does.

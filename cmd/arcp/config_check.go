@@ -23,7 +23,7 @@ func newConfigCheck(a *app) *cobra.Command {
 		Example: "  arcp config check\n  arcp config check ./arcp.yaml -o json",
 		Args:    argsBetween(0, 1),
 	}
-	settings.AddFlags(cmd.Flags(), serveDefaults())
+	addSettings(cmd, serveDefaults())
 	output := addDocumentOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
 		if err := a.setOutput(output); err != nil {

@@ -41,7 +41,15 @@ func (s *checkFilter) addTo(cmd *cobra.Command, levels string) {
 	f.StringSliceVar(&s.groups, "group", nil, "only these groups")
 	f.StringSliceVar(&s.levels, "level", nil, "only checks of these levels: "+strings.Join(levelNames(), ", ")+" (default "+levels+")")
 	f.StringArrayVar(&s.sections, "section", nil, "only checks of this `SECTION` and its parts, for example \"RFC §6.4\" or 6.4; may be repeated")
-	completeWords(cmd, "level", levelNames()...)
+	completeLists(cmd, "group", allGroups()...)
+	completeLists(cmd, "level", levelNames()...)
+}
+
+// allGroups returns the groups of both dialects, each once.
+func allGroups() []string {
+	all := slices.Concat(conformance.Groups(arcp.DialectRFC), conformance.Groups(arcp.DialectDraft))
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // levelNames are the values of --level.

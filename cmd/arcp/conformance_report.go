@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/arcpd/arcpd/conformance"
@@ -34,6 +35,19 @@ func (r *conformanceReports) addTo(f *pflag.FlagSet) {
 		strings.Join(texts(conformance.Formats), ", ")+"; may be repeated")
 	f.StringVar(&r.junit, "junit", "", "also write the report as JUnit XML to this file")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "show what passed too, and the reasons and transcripts of failures")
+}
+
+// completeReport completes the format of --report, and then its file.
+func completeReport(_ *cobra.Command, _ []string, prefix string) (words []string, _ cobra.ShellCompDirective) {
+	if strings.Contains(prefix, "=") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	for _, format := range texts(conformance.Formats) {
+		if strings.HasPrefix(format, prefix) {
+			words = append(words, format+"=")
+		}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 // parse reads the values of the flags. It refuses files that cannot be written after the run.

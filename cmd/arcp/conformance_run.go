@@ -57,6 +57,9 @@ func newConformanceRun(a *app) *cobra.Command {
 	r.policy.addTo(cmd)
 	r.second.add(cmd)
 	r.addTo(cmd.Flags())
+	completeLists(cmd, "check", checkIDs()...)
+	setCompletion(cmd, "report", completeReport)
+	completeWords(cmd, "library", libraries()...)
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := r.subject.resolve(a, t); err != nil {
 			return err

@@ -183,6 +183,7 @@ func newContextAdd(a *app) *cobra.Command {
 	f.StringVar(&c.TokenFile, "token-file", "", "file with the token, which only its owner can read")
 	f.StringVar(&c.CAFile, "ca-file", "", "file with certificates of authorities that are trusted for wss://")
 	f.StringVar(&c.Dialect, "dialect", "", "dialect that commands speak: rfc, draft or auto")
+	completeWords(cmd, "dialect", arcp.DialectRFC.String(), arcp.DialectDraft.String(), autoDialect)
 	cmd.RunE = action(func(_ *cobra.Command, args []string) error {
 		name := args[0]
 		if err := c.check(name); err != nil {

@@ -44,7 +44,7 @@ func newDev(a *app) *cobra.Command {
 		Example: "  arcp dev\n  arcp invoke demo.echo '{\"hello\":\"world\"}'",
 		Args:    noArgs,
 	}
-	settings.AddFlags(cmd.Flags(), devDefaults(""))
+	addSettings(cmd, devDefaults(""))
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		d := &dev{load: func(token auth.Secret) (*settings.Values, error) {
 			return a.settings(cmd.Flags(), devDefaults(token))

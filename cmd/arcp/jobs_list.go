@@ -112,7 +112,7 @@ func (jl *jobList) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&jl.oldestFirst, "oldest-first", false, "list the oldest jobs first")
 	exclude(cmd, "since", "cursor")
 	exclude(cmd, "tool", "agent")
-	completeWords(cmd, "status", texts(arcp.JobStates)...)
+	completeLists(cmd, "status", texts(arcp.JobStates)...)
 }
 
 func (jl *jobList) check() error {

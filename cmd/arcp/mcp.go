@@ -53,6 +53,7 @@ func newMCPServe(a *app) *cobra.Command {
 	t := addTarget(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&d.tools, "tools", nil, "offer only tools with matching names, for example `demo.*`; may be repeated")
+	setCompletion(cmd, "tools", completeFrom(a, t, toolNames))
 	f.BoolVar(&d.flat, "flat-names", false, "use tool names without dots, for clients that refuse dots")
 	addDuration(f, &d.timeout, "timeout", time.Hour, "limit of a call, including waits for people; its job continues after it")
 	f.StringVar(&d.http, "http", "", "serve streamable HTTP at `HOST:PORT` instead of standard input and output")

@@ -46,7 +46,7 @@ func newServe(a *app) *cobra.Command {
 			"listening ws://HOST:PORT/PATH admin http://HOST:PORT",
 		Args: noArgs,
 	}
-	settings.AddFlags(cmd.Flags(), serveDefaults())
+	addSettings(cmd, serveDefaults())
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		load := func() (*settings.Values, error) { return a.settings(cmd.Flags(), serveDefaults()) }
 		return a.serve(cmd.Context(), load, nil)

@@ -37,6 +37,10 @@ func newTail(a *app) *cobra.Command {
 	f.StringSliceVar(&q.types, "type", nil, "only events of these types, for example log,job.failed")
 	f.StringVar(&q.priority, "min-priority", "", "only events of this priority and above: low, normal, high or critical")
 	f.StringVar(&q.since, "since", "", "start with the events after this message id")
+	completeLists(cmd, "type", eventTypes()...)
+	completeWords(cmd, "min-priority", texts(priorities)...)
+	setCompletion(cmd, "job", completeJobs(a, t))
+	setCompletion(cmd, "session", completeSessions(a, t))
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		return q.check()
 	}
@@ -44,6 +48,19 @@ func newTail(a *app) *cobra.Command {
 		return a.tail(ctx, c, q.params())
 	})
 	return cmd
+}
+
+// priorities are the values of --min-priority.
+var priorities = []arcp.Priority{arcp.PriorityLow, arcp.PriorityNormal, arcp.PriorityHigh, arcp.PriorityCritical}
+
+// eventTypes returns the types of messages that are events.
+func eventTypes() (types []string) {
+	for i := range arcp.Catalog {
+		if s := &arcp.Catalog[i]; s.Delivery == arcp.Sequenced {
+			types = append(types, string(s.Type))
+		}
+	}
+	return types
 }
 
 func (tf *tailFlags) check() error {
@@ -55,8 +72,7 @@ func (tf *tailFlags) check() error {
 	if tf.priority == "" {
 		return nil
 	}
-	return oneOf("min-priority", tf.priority,
-		string(arcp.PriorityLow), string(arcp.PriorityNormal), string(arcp.PriorityHigh), string(arcp.PriorityCritical))
+	return oneOf("min-priority", tf.priority, texts(priorities)...)
 }
 
 func (tf *tailFlags) params() client.SubscribeFeedParams {

@@ -21,12 +21,13 @@ func newTools(a *app) *cobra.Command {
 
 // Sources of tools, as in the results of tools.list.
 const (
+	sourceGo      = "go"
 	sourceBuiltin = "builtin"
 	sourceWorker  = "worker"
 )
 
 // toolSources are the values of --source.
-var toolSources = []string{"go", "exec", "mcp", sourceWorker, sourceBuiltin}
+var toolSources = []string{sourceGo, "exec", "mcp", sourceWorker, sourceBuiltin}
 
 // toolList has the flags of `arcp tools ls`.
 type toolList struct {

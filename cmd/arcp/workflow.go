@@ -30,7 +30,7 @@ func newWorkflowRun(a *app) *cobra.Command {
 		Args:    argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
-	cmd.ValidArgsFunction = completeTools(a, t)
+	cmd.ValidArgsFunction = completeWorkflows(a, t)
 	in.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req, err := in.request(a, args)

@@ -22,6 +22,7 @@ workflows:
       never: {needs: [mail], when: "false", tool: no.such.tool}
       mail: {needs: [check, wait], when: "true", tool: demo.echo}
     result: {order: "=steps.charge.value.order", skus: "=steps.ship.value.map(v, v.sku)", mailed: "=steps.mail.state"}
+  - {name: order.review, steps: {decide: {approval: manual, arguments: "=input"}}}
 `
 
 func TestWorkflowCommands(t *testing.T) {
@@ -32,8 +33,10 @@ func TestWorkflowCommands(t *testing.T) {
 	until(t, "a missing tool is logged", func() bool {
 		return strings.Contains(p.errs.String(), `"call":"step never of order.ship: no.such.tool"`)
 	})
+	o := cli(t, "__complete", "workflow", "run", "--url", p.url, "--token", "secret", "order.")
+	wantOutcome(t, "only workflows are completed, and not the tool of an approval", o, exitOK, "order.review\norder.ship\n:4\n", "")
 	const lease = `{"tool.call":["demo.*"]}`
-	o := p.cli("workflow", "run", "order.ship", `{"order":"o1","items":["a","b"]}`, "--lease", lease)
+	o = p.cli("workflow", "run", "order.ship", `{"order":"o1","items":["a","b"]}`, "--lease", lease)
 	wantOutcome(t, "it completes", o, exitOK, `{"mailed":"completed","order":"o1","skus":["a","b"]}`, "")
 	golden(t, "workflow-run.txt", scrub(o.stderr))
 	o = p.cli("workflow", "run", "order.ship", `{"order":"o1","items":[]}`, "--lease", lease, "-o", "json")
