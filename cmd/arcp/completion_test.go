@@ -39,7 +39,7 @@ func TestWordsAreCompleted(t *testing.T) {
 		{[]string{"invoke", "demo.e"}, "demo.echo\t", "demo.sleep"},
 		{[]string{"invoke", ""}, "demo.echo\t", "jobs.get"},
 		{[]string{"invoke", "jobs.g"}, "jobs.get\t", "jobs.wait"},
-		{[]string{"tools", "describe", "demo.sl"}, "demo.sleep\t", "demo.echo"},
+		{[]string{"tools", "show", "demo.sl"}, "demo.sleep\t", "demo.echo"},
 		{[]string{"jobs", "show", "job_"}, ended + "\tdemo.echo@1.0.0 completed", "demo.echo\t"},
 		{[]string{"jobs", "cancel", ""}, live, ended},
 		{[]string{"jobs", "rm", ""}, ended, live},

@@ -14,8 +14,8 @@ import (
 )
 
 func newTools(a *app) *cobra.Command {
-	cmd := newGroup("tools", "List and describe tools")
-	cmd.AddCommand(newToolsList(a), newToolsDescribe(a))
+	cmd := newGroup("tools", "List and show tools")
+	cmd.AddCommand(newToolsList(a), newToolsShow(a))
 	return cmd
 }
 
@@ -131,8 +131,8 @@ func approvalWord(policy arcp.Raw) string {
 	return "rule"
 }
 
-func newToolsDescribe(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "describe TOOL", Aliases: []string{"show"}, Short: "Describe a tool, name or name@version", Args: argsBetween(1, 1)}
+func newToolsShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "show TOOL", Aliases: []string{"describe"}, Short: "Show a tool in full, name or name@version", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeTools(a, t)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {

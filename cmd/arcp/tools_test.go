@@ -12,8 +12,8 @@ func TestToolsAreListedAndDescribed(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	golden(t, "tools-ls.txt", scrub(p.cli("tools", "ls", "--prefix", "demo.e").stdout))
-	golden(t, "tools-describe.txt", scrub(p.cli("tools", "describe", "demo.emit").stdout))
-	golden(t, "tools-describe.json", scrub(p.cli("tools", "describe", "demo.echo@0.9.0", "-o", "json").stdout))
+	golden(t, "tools-show.txt", scrub(p.cli("tools", "show", "demo.emit").stdout))
+	golden(t, "tools-show.json", scrub(p.cli("tools", "show", "demo.echo@0.9.0", "-o", "json").stdout))
 	var all arcp.ToolPage
 	o := p.cli("tools", "ls", "--all", "-o", "json")
 	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil || len(all.Items) < 30 || all.NextCursor != "" {
@@ -26,8 +26,8 @@ func TestToolsAreListedAndDescribed(t *testing.T) {
 	}
 	wantOutcome(t, "a page", p.cli("tools", "ls", "--limit", "2"), exitOK, "TOOL", "more rows follow: --limit 0 lists all")
 	wantOutcome(t, "none", p.cli("tools", "ls", "--prefix", "nobody", "-o", "json"), exitOK, `{"items":[]`, "")
-	wantOutcome(t, "there is none", p.cli("tools", "describe", "demo.emti"), exitFailed, "", `did you mean "demo.emit"?`)
-	wantOutcome(t, "no such version", p.cli("tools", "describe", "demo.echo@7"), exitFailed, "", "AGENT_VERSION_NOT_AVAILABLE")
+	wantOutcome(t, "there is none", p.cli("tools", "show", "demo.emti"), exitFailed, "", `did you mean "demo.emit"?`)
+	wantOutcome(t, "no such version", p.cli("tools", "show", "demo.echo@7"), exitFailed, "", "AGENT_VERSION_NOT_AVAILABLE")
 	if o := p.cli("tools", "ls"); !strings.Contains(o.stdout, "demo.echo") || strings.Contains(o.stdout, "jobs.get") || o.stderr != "" {
 		t.Errorf("tools ls prints the tools of the runtime, or not all others: %v", o)
 	}
@@ -43,7 +43,9 @@ func TestToolsAreListedAndDescribed(t *testing.T) {
 		t.Errorf("a page of two and the others are not all tools:\n%v\n%v", next, first)
 	}
 	wantOutcome(t, "an unknown source", p.cli("tools", "ls", "--source", "rust"), exitUsage, "", `--source: "rust" is not one of go, exec`)
-	wantOutcome(t, "nothing to describe", p.cli("tools", "describe"), exitUsage, "", "TOOL")
+	wantOutcome(t, "its other name", p.cli("tools", "describe", "demo.emit"), exitOK, "demo.emit@", "")
+	wantOutcome(t, "no subcommand", p.cli("tools", "policy"), exitUsage, "", "the subcommands of arcp tools are ls, show")
+	wantOutcome(t, "nothing to describe", p.cli("tools", "show"), exitUsage, "", "TOOL")
 }
 
 func TestApprovalPolicyIsReadable(t *testing.T) {
