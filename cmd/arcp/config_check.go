@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
@@ -43,27 +44,28 @@ func newConfigCheck(a *app) *cobra.Command {
 // checkConfiguration prints the mistakes in the settings that a.settings has returned with err.
 func checkConfiguration(a *app, v *settings.Values, err error) error {
 	c, err := newConfiguration(v, err, zerolog.Nop())
-	list := mistakesOf(err)
-	if err != nil && list == nil {
+	mistakes := mistakesOf(err)
+	if err != nil && mistakes == nil {
 		return err
 	}
 	if a.json {
-		if err := a.printJSON([]settings.Mistake(list)); err != nil {
+		rows := list[settings.Mistake]{}
+		if err := rows.print(a, arcp.Page[settings.Mistake]{Items: append([]settings.Mistake{}, mistakes...)}); err != nil {
 			return err
 		}
 	}
 	switch {
-	case list != nil && !a.json:
-		for _, m := range list {
+	case mistakes != nil && !a.json:
+		for _, m := range mistakes {
 			fmt.Fprintln(a.stdout, oneLine(m.Error()))
 		}
-	case list == nil:
+	case mistakes == nil:
 		warnAbout(a.stderr, c)
 		if !a.json {
 			fmt.Fprintf(a.stdout, "ok: %s, %s\n", counted(v.CountSet(), "setting"), counted(c.tools.entries, "tool"))
 		}
 	}
-	if list != nil {
+	if mistakes != nil {
 		return &exitError{code: exitUsage}
 	}
 	return nil

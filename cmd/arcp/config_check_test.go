@@ -64,13 +64,19 @@ provisioners:
 	if n := strings.Count(o.stdout, "\n"); n != 17 {
 		t.Errorf("%d lines, want 17:\n%s", n, o.stdout)
 	}
-	var list []struct {
-		File, Key, Message string
-		Line, Column       int
+	var printed struct {
+		Items []struct {
+			File, Key, Message string
+			Line, Column       int
+		}
 	}
 	o = cli(t, "config", "check", file, "-o", "json")
-	if err := json.Unmarshal([]byte(o.stdout), &list); err != nil || o.code != exitUsage || len(list) != 16 {
+	if err := json.Unmarshal([]byte(o.stdout), &printed); err != nil || o.code != exitUsage || len(printed.Items) != 16 {
 		t.Fatalf("%v %v, want 16 mistakes and exit code 2", o, err)
+	}
+	list := printed.Items
+	if o := cli(t, "config", "check", file, "-o", "jsonl"); strings.Count(o.stdout, "\n") != 16 || !strings.HasPrefix(o.stdout, `{"file":`) {
+		t.Errorf("jsonl: %v, want a line for each mistake", o)
 	}
 	if m := list[8]; m.File != file || m.Line != 11 || m.Column != 27 || m.Key != "tools[1].limts" || !strings.HasPrefix(m.Message, "unknown key") {
 		t.Errorf("mistake %+v", m)
@@ -198,7 +204,7 @@ func TestConfigCheckOfAFileWithoutMistakes(t *testing.T) {
 		t.Errorf("a token of 16 characters: %v, want no warning", o)
 	}
 	o := cli(t, "config", "check", "--config", file, "-o", "json")
-	if o.code != exitOK || o.stdout != "[]\n" {
+	if o.code != exitOK || o.stdout != `{"items":[]}`+"\n" {
 		t.Errorf("%v, want an empty list", o)
 	}
 	o = cli(t, "config", "check", write(t, filepath.Join(dir, "no-auth.yaml"), "drain: 5s\n"))

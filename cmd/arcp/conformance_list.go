@@ -144,7 +144,7 @@ func printChecks(a *app, list []checkView) error {
 		}
 		return nil
 	case a.json:
-		return a.printJSON(append([]checkView{}, list...))
+		return a.printJSON(arcp.Page[checkView]{Items: append([]checkView{}, list...)})
 	}
 	return table(a.stdout, []column[checkView]{
 		{"CHECK", func(v *checkView) any { return v.ID }},

@@ -21,11 +21,12 @@ func TestConformanceList(t *testing.T) {
 			t.Errorf("--dialect draft lists %s", id)
 		}
 	}
-	var list []checkView
+	var page arcp.Page[checkView]
 	o := cli(t, "conformance", "list", "--group", "cancel", "--level", "must", "--section", "RFC §10.4", "--dialect", "rfc", "-o", "json")
-	if err := json.Unmarshal([]byte(o.stdout), &list); err != nil {
+	if err := json.Unmarshal([]byte(o.stdout), &page); err != nil {
 		t.Fatalf("%v: %s", err, o.stderr)
 	}
+	list := page.Items
 	if len(list) == 0 {
 		t.Error("no check of the group cancel is listed")
 	}
@@ -35,7 +36,7 @@ func TestConformanceList(t *testing.T) {
 		}
 	}
 	wantOutcome(t, "text", cli(t, "conformance", "list", "--group", "cancel"), exitOK, "cancel.running", "")
-	wantOutcome(t, "nothing", cli(t, "conformance", "list", "--section", "RFC §999", "-o", "json"), exitOK, "[]", "")
+	wantOutcome(t, "nothing", cli(t, "conformance", "list", "--section", "RFC §999", "-o", "json"), exitOK, `{"items":[]}`, "")
 	wantOutcome(t, "bad dialect", cli(t, "conformance", "list", "--dialect", "auto"), exitUsage, "", `--dialect: "auto" is not one of rfc, draft`)
 	wantOutcome(t, "bad level", cli(t, "conformance", "list", "--level", "runtime"), exitUsage, "", `--level: "runtime" is not one of must, should, may, house, all`)
 	wantOutcome(t, "bad group", cli(t, "conformance", "list", "--group", "x"), exitUsage, "", `--group: "x" is not one of`)
