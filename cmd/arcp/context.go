@@ -323,6 +323,7 @@ func newContextList(a *app) *cobra.Command {
 			{"CURRENT", func(r *contextRow) any { return map[bool]string{true: "*"}[r.Current] }},
 			{"URL", func(r *contextRow) any { return r.URL }},
 			{"TOKEN FILE", func(r *contextRow) any { return r.TokenFile }},
+			{"CA FILE", func(r *contextRow) any { return r.CAFile }},
 			{"DIALECT", func(r *contextRow) any { return r.Dialect }},
 		}}
 		return l.print(a, arcp.Page[contextRow]{Items: rows})

@@ -44,6 +44,13 @@ func TestContexts(t *testing.T) {
 		t.Error("ARCP_TOKEN takes precedence over the token of the context")
 	}
 	t.Setenv("ARCP_CONTEXT", "")
+	ca := write(t, filepath.Join(t.TempDir(), "ca.pem"), "no certificate")
+	wantOutcome(t, "a CA file", cli(t, "context", "add", "two", "--url", two.url, "--ca-file", ca), exitOK, "", "")
+	list := cli(t, "context", "ls")
+	wantOutcome(t, "the column of the CA file", list, exitOK, "TOKEN FILE", "")
+	if rows := strings.Split(list.stdout, "\n"); strings.Index(rows[0], "CA FILE") != strings.Index(rows[2], ca) {
+		t.Errorf("want %s below CA FILE:\n%s", ca, list.stdout)
+	}
 	wantOutcome(t, "remove", cli(t, "context", "rm", "one", "two"), exitOK, "removed: one, two\n", "")
 	wantOutcome(t, "removed", cli(t, "jobs", "ls", "--context", "one"), exitUsage, "", "there are no contexts")
 }
