@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -197,7 +200,56 @@ func authorityFacts(j *arcp.JobView, fact func(name string, value any)) {
 	if l := j.LeaseConstraints; l != nil && !l.ExpiresAt.IsZero() {
 		fact("lease ends", clock(l.ExpiresAt))
 	}
-	fact("budget left", compact(j.Budget))
+	for _, text := range budgetTexts(j) {
+		fact("budget", text)
+	}
+}
+
+// budgetTexts returns a text for each currency of the budget: what is left, and what the lease allows in total.
+func budgetTexts(j *arcp.JobView) (lines []string) {
+	var left map[string]arcp.Number
+	if compact(j.Budget) == "" || arcp.Unmarshal(j.Budget, &left) != nil {
+		return nil
+	}
+	limits := budgetLimits(j.Lease)
+	for _, currency := range slices.Sorted(maps.Keys(left)) {
+		text := fmt.Sprintf("%s %s left", left[currency], currency)
+		if limit, ok := limits[strings.ToUpper(currency)]; ok {
+			text = fmt.Sprintf("%s of %s %s left", left[currency], limit, currency)
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// budgetLimits returns the amounts of cost.budget of a lease by currency in upper case. Amounts of one currency are
+// added, as the runtime does.
+func budgetLimits(lease arcp.Raw) map[string]string {
+	var l struct {
+		Amounts []string `json:"cost.budget"`
+	}
+	if len(lease) == 0 || arcp.Unmarshal(lease, &l) != nil {
+		return nil
+	}
+	sums, digits := map[string]*big.Rat{}, map[string]int{}
+	for _, text := range l.Amounts {
+		amount, err := arcp.ParseAmount(text)
+		value, ok := new(big.Rat).SetString(amount.Value)
+		if err != nil || !ok { // the lease is printed in full
+			return nil
+		}
+		currency := strings.ToUpper(amount.Currency)
+		if sum := sums[currency]; sum != nil {
+			value.Add(value, sum)
+		}
+		_, fraction, _ := strings.Cut(amount.Value, ".")
+		sums[currency], digits[currency] = value, max(digits[currency], len(fraction))
+	}
+	limits := make(map[string]string)
+	for currency, sum := range sums {
+		limits[currency] = sum.FloatString(digits[currency])
+	}
+	return limits
 }
 
 // leaseText returns a lease as JSON with each namespace once. The wire has a namespace in two spellings,

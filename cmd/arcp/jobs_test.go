@@ -209,6 +209,24 @@ func TestLeaseText(t *testing.T) {
 	}
 }
 
+// A budget is shown for each currency, with what is left of the sum in the lease.
+func TestBudgetTexts(t *testing.T) {
+	for _, c := range []struct{ why, lease, left, want string }{
+		{"a currency", `{"cost.budget":["USD:5.00"]}`, `{"USD":3.00}`, "3.00 of 5.00 USD left"},
+		{"two currencies", `{"cost.budget":["USD:1","EUR:2.50"]}`, `{"USD":-0.2,"EUR":0}`, "0 of 2.50 EUR left; -0.2 of 1 USD left"},
+		{"amounts of one currency", `{"cost.budget":["usd:1","USD:0.25"]}`, `{"usd":1.25}`, "1.25 of 1.25 usd left"},
+		{"no limit", `{"tool.call":["*"]}`, `{"USD":3}`, "3 USD left"},
+		{"a malformed limit", `{"cost.budget":["USD"]}`, `{"USD":3}`, "3 USD left"},
+		{"nothing is known", `{"cost.budget":["USD:1"]}`, "", ""},
+		{"no lease", "", "{}", ""},
+	} {
+		got := strings.Join(budgetTexts(&arcp.JobView{Lease: arcp.Raw(c.lease), Budget: arcp.Raw(c.left)}), "; ")
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.why, got, c.want)
+		}
+	}
+}
+
 func TestArgumentsThatAreNotComplete(t *testing.T) {
 	for _, c := range []struct {
 		view  arcp.JobView
