@@ -43,6 +43,27 @@ var ageUnits = []struct {
 	name   string
 }{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
 
+// jobArgs checks the number of arguments, and that each is the id of a job.
+func jobArgs(least, most int) cobra.PositionalArgs {
+	count := argsBetween(least, most)
+	return func(cmd *cobra.Command, args []string) error {
+		if err := count(cmd, args); err != nil {
+			return err
+		}
+		return checkJobIDs(args)
+	}
+}
+
+// checkJobIDs refuses texts that cannot be the id of a job.
+func checkJobIDs(texts []string) error {
+	for _, id := range texts {
+		if !arcp.JobID(id).Valid() {
+			return usagef("%q is not the id of a job, such as job_01M8E7WV8WEGB8R14NWFHFE89P; `arcp jobs ls` lists the ids", id)
+		}
+	}
+	return nil
+}
+
 // getJob returns a job from the tool jobs.get, or from the list of jobs if the runtime does not have the tool.
 func getJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, error) {
 	raw, err := callTool(ctx, c, "jobs.get", map[string]arcp.JobID{"job_id": id})
@@ -142,7 +163,7 @@ func newJobsWait(a *app) *cobra.Command {
 		Short: "Wait for a job and print its result",
 		Long: "Waits for the end of a job, and prints its result as `arcp invoke` does. A lost connection is\n" +
 			"restored. The exit code tells how the job has ended: `arcp help exit-codes`.",
-		Args: argsBetween(1, 1),
+		Args: jobArgs(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t)
@@ -177,7 +198,7 @@ const maxCancelDeadline = 60 * time.Second
 func newJobsCancel(a *app) *cobra.Command {
 	var reason string
 	var deadline time.Duration
-	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: argsBetween(1, math.MaxInt)}
+	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: jobArgs(1, math.MaxInt)}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t, liveJob)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to followers of the job")
@@ -216,7 +237,7 @@ func newJobsInterrupt(a *app) *cobra.Command {
 			"{\"action\":\"cancel\"}, optionally with \"guidance\" for the tool.",
 		Example: "  arcp jobs interrupt job_01J… --prompt 'is this the right branch?'\n" +
 			"  arcp input answer approval-01J… '{\"action\":\"continue\",\"guidance\":\"take main\"}'",
-		Args: argsBetween(1, 1),
+		Args: jobArgs(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t, liveJob)
@@ -245,7 +266,7 @@ func newJobsRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm JOB…",
 		Short: "Delete jobs that have ended, with their events and results",
-		Args:  argsBetween(1, math.MaxInt),
+		Args:  jobArgs(1, math.MaxInt),
 	}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t, endedJob)

@@ -22,7 +22,7 @@ func newJobsRerun(a *app) *cobra.Command {
 			"full are refused: give them with --arguments.",
 		Example: "  arcp jobs rerun job_01J… --follow\n" +
 			"  arcp jobs rerun job_01J… --arguments '{\"hello\":\"again\"}' --detach",
-		Args: argsBetween(1, 1),
+		Args: jobArgs(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t)

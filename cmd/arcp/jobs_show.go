@@ -25,7 +25,7 @@ func newJobsShow(a *app) *cobra.Command {
 		Short: "Show a job: its arguments, state, children, last events and outcome",
 		Long: "Shows the arguments, state, children, last events and outcome of a job. -o json prints the\n" +
 			"job as the runtime sends it: its lease has each namespace with a dot and with an underscore.",
-		Args: argsBetween(1, 1),
+		Args: jobArgs(1, 1),
 	}
 	t := addTarget(cmd)
 	t.interactive = true // questions are among the events

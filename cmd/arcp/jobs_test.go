@@ -209,6 +209,17 @@ func TestLeaseText(t *testing.T) {
 	}
 }
 
+// A text that is not the id of a job is refused before the runtime is asked, by each command in the same way.
+func TestJobIDsAreChecked(t *testing.T) {
+	for _, args := range [][]string{
+		{"jobs", "show"}, {"jobs", "watch"}, {"jobs", "wait"}, {"jobs", "rerun"}, {"jobs", "cancel", "job_1"}, {"jobs", "rm", "job_1"},
+		{"jobs", "interrupt", "--prompt", "go on?"}, {"workflow", "show"}, {"tail", "--job"},
+	} {
+		o := cli(t, append(args, "nosuch", "--url", unixURL("/nowhere"))...)
+		wantRefusal(t, o, exitUsage, "arcp: \"nosuch\" is not the id of a job, such as job_01M8E7WV8WEGB8R14NWFHFE89P; `arcp jobs ls` lists the ids")
+	}
+}
+
 // A budget is shown for each currency, with what is left of the sum in the lease.
 func TestBudgetTexts(t *testing.T) {
 	for _, c := range []struct{ why, lease, left, want string }{

@@ -69,6 +69,9 @@ func (tf *tailFlags) check() error {
 			return usagef("--type: %q is not an event type, such as log or job.completed; SPEC.md §3 lists them", t)
 		}
 	}
+	if err := checkJobIDs(tf.jobs); err != nil {
+		return err
+	}
 	if tf.priority == "" {
 		return nil
 	}

@@ -55,7 +55,7 @@ func startWorkflow(ctx context.Context, c *client.Client, req client.InvokeParam
 }
 
 func newWorkflowShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show JOB", Short: "Show the steps of a workflow and their states", Args: argsBetween(1, 1)}
+	cmd := &cobra.Command{Use: "show JOB", Short: "Show the steps of a workflow and their states", Args: jobArgs(1, 1)}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
