@@ -15,7 +15,7 @@ import (
 // eventPrinter prints the events of a job and assembles a result sent in parts. It belongs to one goroutine.
 type eventPrinter struct {
 	w     io.Writer
-	json  bool // print envelopes as JSON
+	json  bool // print envelopes as JSON lines, like all else on standard error
 	all   bool // also print the start, checkpoints and similar events, with their numbers
 	steps bool // the job is a workflow, whose events of steps replace the events of its calls
 	bar   *progressBar

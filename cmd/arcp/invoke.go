@@ -40,8 +40,9 @@ func newInvoke(a *app) *cobra.Command {
 		Use:   "invoke TOOL [JSON|@FILE|-]",
 		Short: "Submit a job and wait for its result",
 		Long: "Submits a job and waits for its end. Events of the job are printed to standard error,\n" +
-			"the result to standard output as JSON. SIGINT cancels the job. A second SIGINT ends the\n" +
-			"command without waiting for the end of the job, which is being cancelled.\n\n" +
+			"the result to standard output as JSON. With -o json, jsonl and yaml the events are JSON\n" +
+			"lines. SIGINT cancels the job. A second SIGINT ends the command without waiting for the\n" +
+			"end of the job, which is being cancelled.\n\n" +
 			"A question of the job is printed with the command that answers it. On a terminal,\n" +
 			"--follow asks the question.",
 		Example: "  arcp invoke demo.echo '{\"hello\":\"world\"}'\n" +

@@ -144,8 +144,9 @@ func newJobsWatch(a *app) *cobra.Command {
 		Use:   "watch JOB",
 		Short: "Follow a job: print its past and future events, and its result",
 		Long: "Prints the past and future events of a job and its result. The numbers are those of the\n" +
-			"session that submitted the job. A lost connection is restored.",
-		Args: argsBetween(1, 1),
+			"session that submitted the job. A lost connection is restored. Events go to standard error,\n" +
+			"with -o json, jsonl and yaml as JSON lines.",
+		Args: jobArgs(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.ValidArgsFunction = completeJobs(a, t)

@@ -39,7 +39,7 @@ func addOutput(cmd *cobra.Command, formats ...outputFormat) *outputFlag {
 	o := &outputFlag{formats: formats}
 	words := texts(formats)
 	last := len(words) - 1
-	cmd.Flags().StringVarP(&o.value, "output", "o", string(formatText), strings.Join(words[:last], ", ")+" or "+words[last])
+	cmd.Flags().StringVarP(&o.value, "output", "o", string(formatText), strings.Join(words[:last], ", ")+" or "+words[last]+"; see arcp help output")
 	completeWords(cmd, "output", words...)
 	return o
 }

@@ -46,6 +46,8 @@ func TestOutputFormats(t *testing.T) {
 	wantExactly(first+"\n", "jobs", "show", first, "-o", "name")
 	wantExactly("\"n\": 1\n", "jobs", "wait", first, "-o", "yaml")
 	wantExactly(first+"\n", "jobs", "wait", first, "-o", "name")
+	watched := p.cli("jobs", "watch", first, "-o", "yaml")
+	wantOutcome(t, "a result in YAML and events as JSON lines", watched, exitOK, "\"n\": 1\n", `{"arcp":"`)
 	lines := strings.Split(strings.TrimSpace(p.cli("jobs", "ls", "-o", "jsonl").stdout), "\n")
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"job_id":"`+second+`"`) || !strings.HasPrefix(lines[1], `{"job_id":"`+first+`"`) {
 		t.Errorf("jsonl is %q, want a line for each of %s and %s", lines, second, first)

@@ -41,7 +41,7 @@ func newRoot(a *app) *cobra.Command {
 	addGroup(root, "answer", newApprovals(a), newInput(a))
 	addGroup(root, "look", newTools(a), newWorkers(a), newAgents(a), newSessions(a), newResources(a), newContext(a))
 	addGroup(root, "operate", newDoctor(a), newBackup(a), newToken(a), newConformance(a), newBench(a))
-	root.AddCommand(newVersion(a), newExitCodes(), newEnvironment())
+	root.AddCommand(newVersion(a), newExitCodes(), newOutput(), newEnvironment())
 	refuseUnknownHelp(root, &a.helpErr)
 	setUsage(root)
 	root.Version = thisBuild().String()
