@@ -181,6 +181,8 @@ func TestJobsAreShownAndRepeated(t *testing.T) {
 	}
 	wantOutcome(t, "the events in JSON", p.cli("jobs", "show", id, "--events", "1", "-o", "json"), exitOK, `"events":[{"`, "")
 	wantOutcome(t, "the lease in JSON is the wire's", p.cli("jobs", "show", id, "-o", "json"), exitOK, `"cost_budget":["USD:1"]`, "")
+	live := p.cli("invoke", "--detach", "demo.sleep", `{"ms":3600000}`, "--lease", `{"tool.call":["*"]}`, "--budget", "USD:1.50")
+	wantOutcome(t, "the budget of a live job", p.cli("jobs", "show", strings.TrimSpace(live.stdout)), exitOK, "budget      1.50 of 1.50 USD left\n", "")
 	wantRefusal(t, p.cli("jobs", "show", id, "--events", "-1"), exitUsage, "--events -1: give 0 to 1000")
 
 	echo := p.detach("demo.echo", `{"n":1}`)
