@@ -143,7 +143,7 @@ func newExitCodes() *cobra.Command {
 	for _, m := range exitMeanings {
 		lines = append(lines, fmt.Sprintf("  %3d  %s", m.code, m.meaning))
 	}
-	lines = append(lines, "", "An error in the command line is text also with -o json: `arcp help output`.")
+	lines = append(lines, "", "Most errors in the arguments or flags are text also with -o json: `arcp help output`.")
 	return &cobra.Command{Use: "exit-codes", Short: "Exit codes of arcp", Long: strings.Join(lines, "\n")}
 }
 
@@ -154,15 +154,14 @@ func newOutput() *cobra.Command {
   text   for people
   json   one document on one line; a list is {"items":[…]}, with next_cursor if more rows follow
   jsonl  an item of a list on each line
-  yaml   as json; each event of ` + "`arcp tail`" + ` is a document of its own
+  yaml   the document of json as YAML; each event of ` + "`arcp tail`" + ` is a document of its own
   name   the identifier of each item, one on each line
 
 Data goes to standard output. Events of a job that a command waits for, lost connections and errors
-go to standard error. With json, jsonl and yaml these are JSON lines, also with yaml. Hints and
-warnings stay text.
+go to standard error. With json, jsonl and yaml these are JSON lines. Hints and warnings stay text.
 
-An error in the command line is text with every format, because it is found before -o is read. Its
-exit code is 2, see ` + "`arcp help exit-codes`." + `
+An error in the arguments or flags is text with every format if it is found before -o is read, as
+most are. Its exit code is 2, see ` + "`arcp help exit-codes`." + `
 
 An error as JSON is {"error":{"exit":N,"message":TEXT}} with the exit code. An error of the runtime
 also has its code, and, if known, retryable, details and job_id.`}

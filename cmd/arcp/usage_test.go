@@ -293,7 +293,7 @@ func TestHelp(t *testing.T) {
 	wantOutcome(t, "help after an argument", cli(t, "backup", "/srv/copy", "--help"), exitOK, "  arcp backup DIR [flags]\n", "")
 	wantOutcome(t, "help of an argument", cli(t, "invoke", "demo.echo", "--help"), exitOK, "  arcp invoke TOOL", "")
 	wantOutcome(t, "exit codes", cli(t, "help", "exit-codes"), exitOK, "  130  interrupted", "")
-	wantOutcome(t, "errors and formats", cli(t, "help", "exit-codes"), exitOK, "is text also with -o json", "")
+	wantOutcome(t, "errors and formats", cli(t, "help", "exit-codes"), exitOK, "are text also with -o json", "")
 	wantOutcome(t, "formats", cli(t, "help", "output"), exitOK, "  jsonl  an item of a list on each line", "")
 	wantOutcome(t, "an error in the command line", cli(t, "jobs", "ls", "-o", "json", "--limit", "x"), exitUsage, "", "arcp: --limit:")
 	wantOutcome(t, "the server's tokens", cli(t, "help", "environment"), exitOK, "  ARCP_SERVER_TOKEN  tokens that the server accepts", "")
