@@ -356,6 +356,28 @@ func TestLogHasErrorsOfTools(t *testing.T) {
 	})
 }
 
+// The message of a panic is constant. Only with Config.LogToolErrors the log has its value.
+func TestPanicsAreLoggedWithTheirJob(t *testing.T) {
+	for _, withValue := range []bool{false, true} {
+		log := new(syncBuffer)
+		inBubble(t, func(c *runtime.Config) { c.Log, c.LogToolErrors = zerolog.New(log), withValue }, func(f *fixture) {
+			p := f.dial("alice")
+			id := p.submit("demo.panic", `{}`)
+			p.until("job.failed")
+			synctest.Wait()
+			want := map[string]any{"level": "error", "job_id": id, "session_id": p.session, "principal": "alice",
+				"tool": "demo.panic@1.0.0", "trace_id": nil, "stack": nil}
+			if withValue {
+				want["panic"] = "demo.panic was called"
+			}
+			wantLine(t, log, "tool panicked", want)
+			if got := strings.Contains(log.String(), "demo.panic was called"); got != withValue {
+				t.Errorf("the log has the value of the panic: %t, want %t:\n%s", got, withValue, log)
+			}
+		})
+	}
+}
+
 // Lines about refused handshakes are bounded, and say how many were left out.
 func TestRefusedHandshakesDoNotFillTheLog(t *testing.T) {
 	log := new(syncBuffer)

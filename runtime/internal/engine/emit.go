@@ -42,8 +42,7 @@ func (j toolJob) Heartbeat()       { j.signal(&j.s.heartbeats.received) }
 // have its error. Clients do not get the stack.
 func (j toolJob) Failed(err error) {
 	if p, ok := errors.AsType[*tool.PanicError](err); ok {
-		j.s.e.cfg.Logger.Error().Str("job_id", string(j.s.row.ID)).Str("tool", j.s.row.Agent).
-			Str("stack", string(p.Stack)).Msg(j.s.e.cfg.scrubber().text(p.Error()))
+		logPanic(&j.s.e.cfg, j.s.run, p)
 		return
 	}
 	j.s.mu.Lock()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -8,6 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // countAccepted counts and logs a job whose claim is durable. The caller may be the committer, which does not wait
@@ -60,6 +62,16 @@ func logOutcome(cfg *Config, r *run, o *job.Outcome, took time.Duration) {
 	ev.Dur("duration_ms", took).Msg("job finished")
 }
 
+// logPanic logs the stack of a tool that panicked. The value of the panic may repeat arguments and results, so it is
+// logged only with Config.LogToolErrors.
+func logPanic(cfg *Config, r *run, p *tool.PanicError) {
+	ev := describeJob(cfg.Logger.Error(), r)
+	if cfg.LogToolErrors {
+		ev = ev.Str("panic", clip.Ellipsis(cfg.scrubber().text(fmt.Sprint(p.Value)), maxLoggedError))
+	}
+	ev.Str("stack", string(p.Stack)).Msg("tool panicked")
+}
+
 func describeJob(ev *zerolog.Event, r *run) *zerolog.Event {
 	ev = ev.Str("job_id", string(r.row.ID))
 	if r.row.Session != "" {
@@ -68,5 +80,5 @@ func describeJob(ev *zerolog.Event, r *run) *zerolog.Event {
 	return ev.Str("principal", r.row.Principal).Str("tool", r.row.Agent).Str("trace_id", r.row.TraceID)
 }
 
-// maxLoggedError bounds an error text in the log, in bytes.
+// maxLoggedError bounds the text of an error or a panic in the log, in bytes.
 const maxLoggedError = 1024

@@ -3,6 +3,7 @@ package toolworker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -163,6 +164,6 @@ func (h host) OpenArtifact(ctx context.Context, id arcp.ArtifactID) (arcp.Artifa
 
 func (h host) Failed(err error) {
 	if p, ok := errors.AsType[*tool.PanicError](err); ok {
-		h.log.Error(p.Error(), "job_id", h.call.JobID, "tool", h.call.Tool, "stack", string(p.Stack))
+		h.log.Error("tool panicked", "job_id", h.call.JobID, "tool", h.call.Tool, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
 	}
 }
