@@ -18,6 +18,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/mem"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -281,7 +282,17 @@ func failsWith(t *testing.T, c *runtime.Config, message string) {
 	exits := tool.MustNew(tool.Capability{Name: "exits"}, func(context.Context, tool.Job, map[string]any) (string, error) {
 		return "", &tool.LoggableError{Err: arcp.Errorf(arcp.CodeUnknown, "the command ended with exit status 3").WithDetails(map[string]string{"stderr": "the quick brown fox"})}
 	})
-	for _, tl := range []*tool.Tool{fail, slow, exits} {
+	quotes := tool.MustNew(tool.Capability{Name: "quotes"}, func(context.Context, tool.Job, map[string]any) (string, error) {
+		return "", &tool.LoggableError{Err: arcp.Errorf(arcp.CodeUnknown, `the output is no number: it begins with "the quick brown fox"`), Log: "the output is no number"}
+	})
+	unlike, err := tool.NewRaw(tool.Capability{Name: "unlike", OutputSchema: arcp.Raw(`{"additionalProperties":false}`)},
+		func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			return arcp.Raw(`{"the quick brown fox":1}`), nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tl := range []*tool.Tool{fail, slow, exits, quotes, unlike} {
 		if err := c.Tools.Register(tl); err != nil {
 			t.Fatal(err)
 		}
@@ -298,30 +309,37 @@ func lastError(t *testing.T, log *syncBuffer) (text, code any) {
 
 // The log has the text of an error of the runtime, but no arguments, results, tokens or values of credentials: a
 // tool may repeat them in its errors.
-func TestLogHasNoSecrets(t *testing.T) {
+func TestLogHasNoSecrets(t *testing.T) { testLogHasNoSecrets(t, nil) }
+
+// Also if values of credentials are replaced in errors.
+func TestLogHasNoSecretsWithCredentials(t *testing.T) {
+	testLogHasNoSecrets(t, []credential.Source{{Name: "mint", For: []string{"demo.sleep"}, Provisioner: newMinter()}})
+}
+
+func testLogHasNoSecrets(t *testing.T, provisioners []credential.Source) {
 	log := new(syncBuffer)
 	inBubble(t, func(c *runtime.Config) {
-		c.Log = zerolog.New(log)
+		c.Log, c.Provisioners = zerolog.New(log), provisioners
 		failsWith(t, c, "the quick brown fox: [arg ment")
 	}, func(f *fixture) {
 		p, resumeToken := f.dialToken("alice")
-		p.submit("fail", `{"text":"the quick brown fox","list":["[arg","ment","[arg","ment"]}`)
-		p.until("job.failed")
-		synctest.Wait()
-		if text, code := lastError(t, log); text != nil || code != "UNKNOWN" {
-			t.Errorf("the log has the error %v with the code %v, want no text and UNKNOWN", text, code)
-		}
-		p.submit("slow", `{"text":"the quick brown fox"}`)
-		p.until("job.failed")
-		synctest.Wait()
-		if text, _ := lastError(t, log); text != "slow ran longer than its limit of 1s (limits.timeout_ms)" {
-			t.Errorf("the log has the error %v of the runtime", text)
-		}
-		p.submit("exits", `{"text":"the quick brown fox"}`)
-		p.until("job.failed")
-		synctest.Wait()
-		if text, code := lastError(t, log); text != "the command ended with exit status 3" || code != "UNKNOWN" {
-			t.Errorf("the log has the error %v with the code %v, want the exit status and UNKNOWN", text, code)
+		for _, c := range []struct {
+			tool string
+			code arcp.Code
+			text any // nil: none
+		}{
+			{"fail", arcp.CodeUnknown, nil},
+			{"slow", arcp.CodeDeadlineExceeded, "slow ran longer than its limit of 1s (limits.timeout_ms)"},
+			{"exits", arcp.CodeUnknown, "the command ended with exit status 3"},
+			{"quotes", arcp.CodeUnknown, "the output is no number"},
+			{"unlike", arcp.CodeInternal, "the tool's result breaks its output schema"},
+		} {
+			p.submit(c.tool, `{"text":"the quick brown fox","list":["[arg","ment","[arg","ment"]}`)
+			p.until("job.failed")
+			synctest.Wait()
+			if text, code := lastError(t, log); text != c.text || code != string(c.code) {
+				t.Errorf("%s: the log has the error %v with the code %v, want %v and %s", c.tool, text, code, c.text, c.code)
+			}
 		}
 		p.submit("demo.echo", `{"private":"a result and an argument"}`)
 		p.until("job.completed")
@@ -371,6 +389,9 @@ func TestPanicsAreLoggedWithTheirJob(t *testing.T) {
 				want["panic"] = "demo.panic was called"
 			}
 			wantLine(t, log, "tool panicked", want)
+			if text, code := lastError(t, log); text != "the tool panicked" || code != "INTERNAL" {
+				t.Errorf("the log has the error %v with the code %v, want that the tool panicked and INTERNAL", text, code)
+			}
 			if got := strings.Contains(log.String(), "demo.panic was called"); got != withValue {
 				t.Errorf("the log has the value of the panic: %t, want %t:\n%s", got, withValue, log)
 			}

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -58,7 +59,8 @@ type Host interface {
 	OpenArtifact(ctx context.Context, id arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error)
 
 	// Failed receives the *PanicError of a tool that panicked, an error that wraps ErrLost, and
-	// the *LoggableError that a tool has returned. Tool.Run calls it before it returns.
+	// the *LoggableError that a tool has returned or that describes an invalid result. Tool.Run
+	// calls it before it returns.
 	Failed(err error)
 }
 
@@ -92,9 +94,15 @@ type ResultHost interface {
 // disconnected. Capability.Recovery decides how the job continues. A wrapping error may describe the loss.
 var ErrLost = errors.New("the attempt is lost")
 
-// LoggableError is the error of a tool whose message repeats neither arguments nor results nor output. The log
-// of the runtime may have the message. Clients receive Err.
-type LoggableError struct{ Err *arcp.Error }
+// LoggableError is an error with a text that repeats neither arguments nor results nor output. The log of the
+// runtime may have this text. Clients receive Err.
+type LoggableError struct {
+	Err *arcp.Error
+	Log string // the text for the log, if the message of Err may repeat more; empty: the message of Err
+}
+
+// LogText returns the text for the log.
+func (e *LoggableError) LogText() string { return cmp.Or(e.Log, e.Err.Message) }
 
 func (e *LoggableError) Error() string { return e.Err.Error() }
 func (e *LoggableError) Unwrap() error { return e.Err }

@@ -51,7 +51,8 @@ func (t *Tool) Run(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, *arcp
 		out = arcp.Raw("null")
 	}
 	if err := t.checkResult(args, out); err != nil {
-		return nil, err
+		failed(job, err)
+		return nil, err.Err
 	}
 	return out, nil
 }
@@ -133,21 +134,28 @@ func withCode(details arcp.Raw, code arcp.Code) arcp.Raw {
 	return raw
 }
 
-func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {
+// checkResult returns an error for an invalid result. The log does not have the part that breaks the output
+// schema, because its path may repeat names of the result.
+func (t *Tool) checkResult(args, out arcp.Raw) *LoggableError {
 	if limit := t.Limits.MaxResponseBytes; limit > 0 && len(out) > limit {
-		return tooLarge("result", len(out), limit, t.limitKey("max_response_bytes"))
+		return &LoggableError{Err: tooLarge("result", len(out), limit, t.limitKey("max_response_bytes"))}
+	}
+	invalid := func(format string, args ...any) *LoggableError {
+		return &LoggableError{Err: arcp.Errorf(arcp.CodeInternal, "the tool's result "+format, args...)}
 	}
 	if t.raw && !isSameSlice(args, out) && !arcp.Valid(out) {
-		return arcp.Errorf(arcp.CodeInternal, "the tool's result is not valid JSON")
+		return invalid("is not valid JSON")
 	}
 	if arcp.DeeperThan(out, MaxDepth) {
-		return arcp.Errorf(arcp.CodeInternal, "the tool's result is nested deeper than %d levels", MaxDepth)
+		return invalid("is nested deeper than %d levels", MaxDepth)
 	}
 	if t.output == nil {
 		return nil
 	}
 	if fault := t.output.check(out); fault != nil {
-		return arcp.Errorf(arcp.CodeInternal, "the tool's result breaks its output schema: %s", fault.text("the result", "member"))
+		e := invalid("breaks its output schema: %s", fault.text("the result", "member"))
+		e.Log = "the tool's result breaks its output schema"
+		return e
 	}
 	return nil
 }

@@ -162,7 +162,7 @@ type abortJob struct {
 func (a abortJob) apply(s *supervisor, now time.Time) {
 	if !s.machine.State().Terminal() {
 		s.progress.endBlock(now)
-		s.progress.toolError = a.err
+		s.progress.toolError = toolError{err: a.err}
 		s.machine.Fail(now, a.err)
 	}
 }

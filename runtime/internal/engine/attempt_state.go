@@ -104,7 +104,7 @@ type toolCall struct {
 	returned   bool   // the supervisor has not handled it
 	value      arcp.Raw
 	err        *arcp.Error
-	loggable   bool   // the message of err repeats no arguments and no output
+	logText    string // describes err without arguments, results and output; empty: there is no such text
 	lostReason string // why the result is unknown; empty: it is known
 }
 

@@ -38,20 +38,22 @@ func (j toolJob) Emit(t arcp.Type, payload any) error {
 func (j toolJob) ManualHeartbeat() { j.signal(&j.s.heartbeats.manual) }
 func (j toolJob) Heartbeat()       { j.signal(&j.s.heartbeats.received) }
 
-// Failed logs a panic with its stack, or records that the result of the attempt is unknown or that the log may
-// have its error. Clients do not get the stack.
+// Failed logs a panic with its stack, or records that the result of the attempt is unknown. It records the text that
+// the log may have. Clients do not get the stack.
 func (j toolJob) Failed(err error) {
-	if p, ok := errors.AsType[*tool.PanicError](err); ok {
+	p, panicked := errors.AsType[*tool.PanicError](err)
+	if panicked {
 		logPanic(&j.s.e.cfg, j.s.run, p)
-		return
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	if _, ok := errors.AsType[*tool.LoggableError](err); ok {
-		j.s.call.loggable = true
-		return
+	if panicked {
+		j.s.call.logText = panicText
+	} else if l, ok := errors.AsType[*tool.LoggableError](err); ok {
+		j.s.call.logText = l.LogText()
+	} else {
+		j.s.call.lostReason = err.Error()
 	}
-	j.s.call.lostReason = err.Error()
 }
 
 // emit queues an event, and the checkpoint of the event unless it is nil. It blocks while the queue has

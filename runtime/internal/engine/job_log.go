@@ -40,8 +40,7 @@ func logWaiting(r *run, w *arcp.JobWaiting) {
 	}
 }
 
-// logOutcome logs the end of a job: of a built-in tool, other than a schedule, with the level debug. The text of an
-// error of a tool may repeat arguments and results, so it is logged only with Config.LogToolErrors.
+// logOutcome logs the end of a job: of a built-in tool, other than a schedule, with the level debug.
 func logOutcome(cfg *Config, r *run, o *job.Outcome, took time.Duration) {
 	ev := cfg.Logger.Info()
 	if r.tool != nil && r.builtin() && !r.isSchedule() {
@@ -54,12 +53,22 @@ func logOutcome(cfg *Config, r *run, o *job.Outcome, took time.Duration) {
 	if code := outcomeCode(o); code != "" {
 		ev = ev.Str("code", string(code))
 	}
-	if o.Err != nil && (cfg.LogToolErrors || o.Err != r.progress.toolError) {
-		if text := cfg.scrubber().text(o.Err.Message); text != "" {
-			ev = ev.Str("error", clip.Ellipsis(text, maxLoggedError))
-		}
+	if text := loggedError(cfg, r, o); text != "" {
+		ev = ev.Str("error", clip.Ellipsis(text, maxLoggedError))
 	}
 	ev.Dur("duration_ms", took).Msg("job finished")
+}
+
+// loggedError returns the error of an outcome as the log has it; empty: nothing. The message of an error of a tool may
+// repeat arguments and results, so it is logged only with Config.LogToolErrors.
+func loggedError(cfg *Config, r *run, o *job.Outcome) string {
+	switch {
+	case o.Err == nil:
+		return ""
+	case o.Err == r.progress.toolError.err && !cfg.LogToolErrors:
+		return cfg.scrubber().text(r.progress.toolError.logText)
+	}
+	return cfg.scrubber().text(o.Err.Message)
 }
 
 // logPanic logs the stack of a tool that panicked. The value of the panic may repeat arguments and results, so it is
@@ -79,6 +88,9 @@ func describeJob(ev *zerolog.Event, r *run) *zerolog.Event {
 	}
 	return ev.Str("principal", r.row.Principal).Str("tool", r.row.Agent).Str("trace_id", r.row.TraceID)
 }
+
+// panicText is the error of a tool that panicked, as tool.Run returns it.
+const panicText = "the tool panicked"
 
 // maxLoggedError bounds the text of an error or a panic in the log, in bytes.
 const maxLoggedError = 1024

@@ -72,7 +72,11 @@ func (jw *jobWriter) addEnd(w *store.Write, log *store.AppendEvents, now time.Ti
 	switch {
 	case end.outcome != nil:
 		before := len(log.Events)
+		ofTool := end.outcome.Err != nil && end.outcome.Err == r.progress.toolError.err
 		log.Events, end.outcome = r.appendOutcome(log.Events, now, end.outcome, r.e.cfg.scrubber())
+		if ofTool { // the scrubber has replaced the error, which the log still has to recognise
+			r.progress.toolError.err = end.outcome.Err
+		}
 		if r.metricEvents {
 			log.Events = slices.Insert(log.Events, before, r.runtimeMetrics(now, r.times, end.outcome)...)
 		}

@@ -29,7 +29,13 @@ type progressState struct {
 	rev     uint64 // of the record; 0: unknown
 	unsaved bool   // the record is to be written
 
-	toolError *arcp.Error // error of code outside the runtime, of which the text may repeat arguments; nil: none
+	toolError toolError // the last one
+}
+
+// toolError is an error of code outside the runtime. Its message may repeat arguments and results.
+type toolError struct {
+	err     *arcp.Error // nil: there is none
+	logText string      // the text that the log may have; empty: none
 }
 
 // endBlock ends the wait for an answer when the attempt ends.

@@ -512,7 +512,7 @@ func (s planner) jobEnded(now time.Time, id arcp.JobID, r *run) {
 	case o.State == arcp.StateCompleted:
 		s.machine.Conclude(now, o.Value)
 	case o.State == arcp.StateFailed:
-		s.progress.toolError = o.Err
+		s.progress.toolError = toolError{err: o.Err}
 		s.machine.Fail(now, o.Err)
 	default:
 		s.machine.Cancel(now, o.Reason, 0)

@@ -239,9 +239,7 @@ func (s *supervisor) handleReturn(now time.Time) {
 	case s.call.lostReason != "":
 		s.loseAttempt(now, arcp.Errorf(arcp.CodeAborted, "%s", s.call.lostReason))
 	case s.call.err != nil:
-		if !s.call.loggable {
-			s.progress.toolError = s.call.err
-		}
+		s.progress.toolError = toolError{err: s.call.err, logText: s.call.logText}
 		s.failAttempt(now, s.call.err)
 	default:
 		s.completeAttempt(now)

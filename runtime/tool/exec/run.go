@@ -247,17 +247,26 @@ func outcome(r *report, exceeded bool, limit int, stderr string, value func() (a
 		return nil, &tool.LoggableError{Err: unknown("the command ended with exit status %d", r.Status)}
 	}
 	v, err := value()
-	if fault, ok := errors.AsType[outputFault](err); ok {
+	if fault, ok := errors.AsType[*outputFault](err); ok {
 		details.ExitStatus = &r.Status
-		return nil, unknown("%s", string(fault))
+		return nil, &tool.LoggableError{Err: unknown("%s", fault.Error()), Log: fault.reason}
 	}
 	return v, err
 }
 
 // outputFault is the reason why the output of a command is not a result.
-type outputFault string
+type outputFault struct {
+	reason string // does not repeat the output
+	quote  string // the wrong part of the output; empty: there is none
+	advice string
+}
 
-func (f outputFault) Error() string { return string(f) }
+func (f *outputFault) Error() string {
+	if f.quote == "" {
+		return f.reason + ": " + f.advice
+	}
+	return f.reason + ": " + f.quote + "; " + f.advice
+}
 
 // maxOutput bounds the output of a tool without MaxResponseBytes: the maximum of a result.
 const maxOutput = 256 << 20
@@ -296,7 +305,7 @@ func (o *output) read(r io.Reader) {
 // beginBytes bounds the start of an invalid output in its error, in bytes.
 const beginBytes = 80
 
-// value returns the output as compact JSON. The error is an outputFault if the output is not one JSON value, or not a
+// value returns the output as compact JSON. The error is an *outputFault if the output is not one JSON value, or not a
 // text.
 func (o *output) value() (arcp.Raw, error) {
 	if o.text {
@@ -308,9 +317,12 @@ func (o *output) value() (arcp.Raw, error) {
 	case err == nil && v.IsValid():
 		return v, nil
 	case len(v) == 0 || len(trimSpace(v)) == 0:
-		return nil, outputFault("the command wrote nothing to standard output: want one JSON value; for a command that prints text or nothing set output: text")
+		return nil, &outputFault{reason: "the command wrote nothing to standard output",
+			advice: "want one JSON value; for a command that prints text or nothing set output: text"}
 	}
-	return nil, outputFault(fmt.Sprintf("the command's standard output is not one JSON value: it begins with %.*q; for a command that prints text set output: text", beginBytes, v[:min(len(v), beginBytes)]))
+	return nil, &outputFault{reason: "the command's standard output is not one JSON value",
+		quote:  fmt.Sprintf("it begins with %.*q", beginBytes, v[:min(len(v), beginBytes)]),
+		advice: "for a command that prints text set output: text"}
 }
 
 // string returns a text output as a JSON string, without one line break at the end.
@@ -318,7 +330,9 @@ func (o *output) string() (arcp.Raw, error) {
 	for i := 0; i < len(o.buf); {
 		r, n := utf8.DecodeRune(o.buf[i:])
 		if r == utf8.RuneError && n <= 1 {
-			return nil, outputFault(fmt.Sprintf("the command's standard output is not UTF-8: byte %d is 0x%02X; print UTF-8, or set stream: stdout, which replaces such bytes", i, o.buf[i]))
+			return nil, &outputFault{reason: "the command's standard output is not UTF-8",
+				quote:  fmt.Sprintf("byte %d is 0x%02X", i, o.buf[i]),
+				advice: "print UTF-8, or set stream: stdout, which replaces such bytes"}
 		}
 		i += n
 	}
