@@ -265,8 +265,38 @@ func TestJobsAreLoggedFromTheirSubmitToTheirEnd(t *testing.T) {
 		_ = p.conn.Abort() // its end is logged
 		synctest.Wait()
 		wantLine(t, log, "connection ended", map[string]any{"level": "debug", "session_id": session, "principal": "alice",
-			"transport": nil, "remote": nil, "reason": nil, "duration_ms": 1500})
+			"transport": nil, "reason": nil, "duration_ms": 1500})
 	})
+}
+
+// A connection without a network has no address, and a refused handshake no principal: the log has no such fields.
+func TestHandshakesAreLoggedWithoutEmptyFields(t *testing.T) {
+	for _, remote := range []string{"", "192.0.2.1"} {
+		log := new(syncBuffer)
+		inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(log) }, func(f *fixture) {
+			from := func(i *transport.Info) { i.Kind, i.RemoteAddr = "stdio", remote }
+			p := f.connect(from)
+			p.open("alice")
+			p.expect("session.accepted")
+			_ = p.conn.Abort() // its end is logged
+			f.connect(from).send("session.open", `{"auth":{"scheme":"bearer","token":"wrong"},"client":{"kind":"t","version":"1"}}`)
+			synctest.Wait()
+			for text := range strings.Lines(log.String()) {
+				if strings.Contains(text, `:""`) {
+					t.Errorf("a line has an empty field: %s", text)
+				}
+			}
+			lines := append(logLines(t, log, "handshake"), logLines(t, log, "connection ended")...)
+			for _, line := range lines {
+				if got, ok := line["remote"]; ok != (remote != "") || ok && got != remote {
+					t.Errorf("%v has the remote %v, want %q", line, got, remote)
+				}
+			}
+			if len(lines) != 3 || lines[0]["principal"] != "alice" || lines[1]["principal"] != nil {
+				t.Errorf("the log has %v, want an accepted and a refused handshake and the end of a connection", lines)
+			}
+		})
+	}
 }
 
 // failsWith adds a tool that fails with a message, and one that runs longer than its limit.

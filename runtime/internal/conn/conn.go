@@ -247,12 +247,8 @@ func (c *conn) reportIncident(i machine.Incident) {
 	if i.Warn {
 		ev = c.srv.opts.Logger.Warn()
 	}
-	if i.Type != "" {
-		ev = ev.Str("type", string(i.Type))
-	}
-	if i.Detail != "" {
-		ev = ev.Str("detail", i.Detail)
-	}
+	ev = addText(ev, "type", string(i.Type))
+	ev = addText(ev, "detail", i.Detail)
 	ev.Str("session_id", string(c.id)).Str("reason", i.Reason).Msg("frame dropped or refused")
 }
 

@@ -239,19 +239,26 @@ func (h *handshake) record(ev *zerolog.Event, result string) {
 		return
 	}
 	info := h.c.tc.Info()
-	if principal := h.c.principal.identity.Principal; principal != "" {
-		ev = ev.Str("principal", principal)
-	}
+	ev = addText(ev, "principal", h.c.principal.identity.Principal)
+	ev = addText(ev, "remote", info.RemoteAddr)
 	ev.Str("session_id", string(h.c.id)).Str("scheme", schemeLabel(h.scheme)).
-		Str("transport", info.Kind).Str("remote", info.RemoteAddr).Str("result", result).
+		Str("transport", info.Kind).Str("result", result).
 		Dur("duration_ms", time.Since(h.startedAt)).Msg("handshake")
+}
+
+// addText adds a field to a log line, unless it is empty.
+func addText(ev *zerolog.Event, name, text string) *zerolog.Event {
+	if text == "" {
+		return ev
+	}
+	return ev.Str(name, text)
 }
 
 // recordRejected counts and logs a handshake that is rejected for another reason than the credentials. reason is a
 // metric label.
 func (h *handshake) recordRejected(reason, detail string) {
 	h.c.srv.opts.Metrics.HandshakesRejected.WithLabelValues(reason).Inc()
-	h.record(h.c.srv.opts.Logger.Warn().Str("reason", detail), "rejected")
+	h.record(addText(h.c.srv.opts.Logger.Warn(), "reason", detail), "rejected")
 }
 
 // rejectionOf returns the metric label of a refused session.

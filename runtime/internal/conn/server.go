@@ -263,11 +263,12 @@ func logEnd(c *conn) {
 	}
 	if closing := c.ending.close; closing == nil {
 		ev = ev.AnErr("reason", c.ending.err)
-	} else if closing.Reason != "" {
-		ev = ev.Str("reason", closing.Reason)
+	} else {
+		ev = addText(ev, "reason", closing.Reason)
 	}
 	info := c.tc.Info()
-	ev.Str("transport", info.Kind).Str("remote", info.RemoteAddr).
+	ev = addText(ev, "remote", info.RemoteAddr)
+	ev.Str("transport", info.Kind).
 		Dur("duration_ms", time.Since(c.handshake.startedAt)).Msg("connection ended")
 }
 
