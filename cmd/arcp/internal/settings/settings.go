@@ -190,8 +190,8 @@ var Sections = []Section{
 		{Name: "artifact-secret-key", Secret: true, Help: "`env:NAME` or file:PATH, where the secret key for artifact-bucket is"},
 	}},
 	{"Logs", []Setting{
-		{Name: "log-level", Default: "info", Choices: []string{"trace", "debug", "info", "warn", "error"}, Reload: true,
-			Help: "least severe level that is logged: trace, debug, info, warn or error"},
+		{Name: "log-level", Default: "info", Choices: []string{"debug", "info", "warn", "error"}, Reload: true,
+			Help: "least severe level that is logged: debug, info, warn or error"},
 		{Name: "log-format", Default: "json", Choices: []string{"json", "console"}, Help: "json or console"},
 		{Name: "log-tool-errors", Kind: Switch, Default: "false",
 			Help: "log the texts of errors of tools, which may repeat arguments and results"},

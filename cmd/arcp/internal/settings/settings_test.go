@@ -158,7 +158,7 @@ func TestRefusalsNameThePlace(t *testing.T) {
 		{"negative number", sources{args: []string{"--max-jobs=-1"}}, `--max-jobs: "-1" is not a whole number`},
 		{"negative duration", sources{args: []string{"--heartbeat=-1s"}}, `is not a duration`},
 		{"bad switch", sources{env: []string{"ARCP_DEMO=perhaps"}}, `ARCP_DEMO: "perhaps" is neither true nor false`},
-		{"bad choice", sources{args: []string{"--log-level", "loud"}}, `--log-level: "loud" is none of trace, debug, info, warn, error`},
+		{"bad choice", sources{args: []string{"--log-level", "loud"}}, `--log-level: "loud" is none of debug, info, warn, error`},
 		{"group for a value", sources{file: "listen: [a, b]\n"}, "listen: one value is expected here"},
 		{"group in a list", sources{file: "token: [{a: b}]\n"}, "token: a list of plain values is expected here"},
 		{"later: store", sources{args: []string{"--store", "postgres"}}, "--store postgres is not supported by this version"},
