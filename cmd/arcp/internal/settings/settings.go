@@ -194,7 +194,7 @@ var Sections = []Section{
 			Help: "least severe level that is logged: debug, info, warn or error"},
 		{Name: "log-format", Default: "json", Choices: []string{"json", "console"}, Help: "json or console"},
 		{Name: "log-tool-errors", Kind: Switch, Default: "false",
-			Help: "log the texts of errors of tools, which may repeat arguments and results"},
+			Help: "log the texts of errors and panics of tools, which may repeat arguments and results"},
 		later("otlp-endpoint", Text, ""),
 	}},
 }
