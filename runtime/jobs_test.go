@@ -228,6 +228,31 @@ func TestEndedJobHasNoBudget(t *testing.T) {
 	})
 }
 
+// jobs.get of a running job has what is left of its budget. That of an ended job has no budget.
+func TestRunningJobHasItsRemainingBudget(t *testing.T) {
+	spend := tool.MustNew(tool.Capability{Name: "spend"}, func(_ context.Context, j tool.Job, _ struct{}) (string, error) {
+		err := j.Authority().Charge("calls", "USD", "0.25")
+		time.Sleep(time.Second)
+		return "", err
+	})
+	inBubble(t, nil, func(f *fixture) {
+		if err := f.rt.AddTool(spend); err != nil {
+			f.Fatal(err)
+		}
+		p, other := f.dial("alice"), f.dial("alice")
+		p.send("tool.invoke", `{"tool":"spend","lease_request":{"cost.budget":["USD:1"]}}`)
+		id := p.until("job.accepted").JobID
+		synctest.Wait()
+		if left := fmt.Sprint(other.must("jobs.get", ofJob(id))["budget"]); left != "map[USD:0.75]" {
+			f.Errorf("the running job has the budget %s, want what is left of it", left)
+		}
+		p.until("job.completed")
+		if left, ok := other.must("jobs.get", ofJob(id))["budget"]; ok {
+			f.Errorf("the ended job has the budget %v, want none", left)
+		}
+	})
+}
+
 // longList is a store whose lists of jobs end only with their context.
 type longList struct {
 	store.Store
