@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -64,7 +65,7 @@ type Config struct {
 	ResumeWindow     time.Duration // time without a connection that ends a session; default 10 min
 	Heartbeat        time.Duration // interval of heartbeats of peers and of jobs; default 30 s
 	HeartbeatBlock   bool          // a job that misses heartbeats is blocked; false: it fails
-	LogToolErrors    bool          // the log has the texts of errors of tools, which may repeat arguments and results
+	LogToolErrors    bool          // the log has the texts of errors and panics of tools, which may repeat arguments and results
 	MaxFrame         int64         // bytes of a received frame; default 8 MiB
 
 	// DraftProfile is the client library whose forms are sent to clients of the draft dialect that
@@ -92,7 +93,7 @@ type Config struct {
 	// Cleanups has the cleaners of leased resources. Cleaners of processes and directories of this
 	// machine are built in.
 	Cleanups    []Cleanup
-	ResourceDir string        // parent of the leased directories of jobs; "": jobs cannot lease directories
+	ResourceDir string        // parent of the leased directories of jobs, created if it is missing; "": jobs cannot lease directories
 	ReapEvery   time.Duration // approximate interval of the clean-up of expired leases; default 5 s
 
 	Provisioners []credential.Source // issue credentials to jobs
@@ -221,6 +222,24 @@ func (l Limits) withDefaults() Limits {
 	l.MaxArtifact = or(l.MaxArtifact, DefaultMaxArtifact)
 	l.MaxArtifactPerPrincipal = or(l.MaxArtifactPerPrincipal, DefaultMaxArtifactPerPrincipal)
 	return l
+}
+
+// checkTools returns the error of checkTool for the first of Tools that has one.
+func (c *Config) checkTools() error {
+	for _, t := range c.Tools.Tools() {
+		if err := c.checkTool(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTool returns an error for a tool whose calls would fail in this runtime.
+func (c *Config) checkTool(t *tool.Tool) error {
+	if t.NeedsDirs && c.ResourceDir == "" {
+		return fmt.Errorf("tool %s leases a directory for each call, and Config.ResourceDir is not set: set it, or give the command a directory with exec.Config.Dir", t.Ref())
+	}
+	return nil
 }
 
 // gate returns the limits on connections.

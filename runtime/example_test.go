@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp/client"
 	"github.com/arcpd/arcpd/auth"
@@ -16,6 +17,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/mem"
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/exec"
+	"github.com/arcpd/arcpd/runtime/tool/mcp"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -85,6 +88,42 @@ func ExampleListenAndServe() { //nolint:testableexamples // it serves until it i
 		return len(strings.Fields(in.Text)), job.ProgressOf(1, 1)
 	})
 	if err := runtime.ListenAndServe(ctx, "127.0.0.1:7777", runtime.Config{Store: st, Auth: exampleAuth()}, count); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A program that serves a command and the tools of an MCP server.
+func ExampleListenAndServe_commands() { //nolint:testableexamples // it serves until it is interrupted
+	exec.Hook() // the first call in main
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	count, err := exec.New(exec.Config{
+		Capability: tool.Capability{Name: "words.count"}, // limit: 60 s
+		Command:    []string{"wc", "-w"},
+		Output:     exec.OutputText,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	files, err := mcp.New(mcp.Config{Name: "files", // limit of a call: 600 s
+		Command: []string{"npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/files"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer files.Close()
+	tools := tool.NewRegistry()
+	tools.ReservePrefix(files.Prefix())
+	starting, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := files.Start(starting, func(list []*tool.Tool) error { return tools.Replace(files.Name(), list) }); err != nil {
+		log.Fatal(err)
+	}
+	st, err := pebble.Open("data", pebble.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	config := runtime.Config{Store: st, Auth: exampleAuth(), Tools: tools, ResourceDir: "directories"}
+	if err := runtime.ListenAndServe(ctx, "127.0.0.1:7777", config, count); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -87,6 +87,9 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("runtime: Config.DraftProfile: %w", err)
 	}
 	r := &Runtime{cfg: cfg.withDefaults()}
+	if err := r.cfg.checkTools(); err != nil {
+		return nil, fmt.Errorf("runtime: %w", err)
+	}
 	r.audit = audit.New(r.cfg.Log)
 	r.pool = pool.New()
 	r.space = space.New(space.Options{
@@ -664,9 +667,14 @@ func (r *Runtime) closeVault() {
 	}
 }
 
-// AddTool adds a tool to Config.Tools. Sessions that see the tool receive tools.changed. It returns
-// the error of tool.Registry.Register.
-func (r *Runtime) AddTool(t *tool.Tool) error { return r.cfg.Tools.Register(t) }
+// AddTool adds a tool to Config.Tools. Sessions that see the tool receive tools.changed. The error is the error of
+// tool.Registry.Register, or that the tool needs Config.ResourceDir.
+func (r *Runtime) AddTool(t *tool.Tool) error {
+	if err := r.cfg.checkTool(t); err != nil {
+		return err
+	}
+	return r.cfg.Tools.Register(t)
+}
 
 // SetHooks replaces Config.Hooks for jobs that start afterwards.
 func (r *Runtime) SetHooks(hooks []tool.Hook) { r.catalog.SetHooks(hooks) }

@@ -247,3 +247,27 @@ func TestServeEndsWhenItsContextDoes(t *testing.T) {
 		f.resume(token, 0).expect("session.resumed")
 	})
 }
+
+// A tool whose calls lease directories is refused without Config.ResourceDir, before a call fails.
+func TestToolsThatLeaseDirectories(t *testing.T) {
+	made := tool.MustNew(tool.Capability{Name: "build", NeedsDirs: true}, func(context.Context, tool.Job, struct{}) (int, error) { return 0, nil })
+	const want = "tool build@1.0.0 leases a directory for each call, and Config.ResourceDir is not set"
+	inBubble(t, nil, func(f *fixture) {
+		if err := f.rt.AddTool(made); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("AddTool: %v, want %q", err, want)
+		}
+		tools := tool.NewRegistry()
+		if err := tools.Register(made); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(new(auth.Config)), Tools: tools}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New: %v, want %q", err, want)
+		}
+	})
+	dir := t.TempDir()
+	inBubble(t, func(c *runtime.Config) { c.ResourceDir = dir }, func(f *fixture) {
+		if err := f.rt.AddTool(made); err != nil {
+			t.Errorf("AddTool with Config.ResourceDir: %v", err)
+		}
+	})
+}

@@ -75,6 +75,7 @@ type Capability struct {
 
 	Interruptible bool            // the tool calls Job.Yield
 	ReadsStreams  bool            // the tool calls Job.AcceptStream
+	NeedsDirs     bool            // each call leases a directory, so the runtime needs Config.ResourceDir
 	Approval      Approval        // approval policy of calls; default ApprovalNone
 	MinTrust      arcp.TrustLevel // lowest trust level that may call the tool; default any
 

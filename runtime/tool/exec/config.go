@@ -10,11 +10,11 @@ import (
 
 // Config describes a tool that runs a command.
 type Config struct {
-	tool.Capability // Source is set by New; Limits.Timeout defaults to DefaultTimeout
+	tool.Capability // Source and NeedsDirs are set by New; Limits.Timeout defaults to DefaultTimeout
 
 	Command []string // the program, a name in PATH or a path, and its arguments
 	Env     []string // names of variables that the command inherits, besides PATH
-	Dir     string   // working directory; "": each call leases a directory, which is removed after the call
+	Dir     string   // working directory; "": each call leases one in runtime.Config.ResourceDir, which is removed after the call
 	Stdin   string   // StdinStream: the standard input is a stream of a client; "": the arguments
 	Stream  string   // StreamStdout: the standard output is a stream of the job, not its result; "": the result
 	Output  string   // form of a standard output that is the result; "": OutputJSON

@@ -70,6 +70,7 @@ func New(c Config) (*tool.Tool, error) {
 		return nil, fmt.Errorf("tool %s: %w", c.Ref(), err)
 	}
 	c.Source = tool.SourceExec
+	c.NeedsDirs = c.Dir == ""
 	c.Limits.Timeout = cmp.Or(c.Limits.Timeout, DefaultTimeout)
 	if cmd.input {
 		c.ReadsStreams = true

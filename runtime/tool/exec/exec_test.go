@@ -120,6 +120,19 @@ func TestCommandHasItsDirectory(t *testing.T) {
 	})
 }
 
+// A command without a directory of its own needs a runtime that leases directories.
+func TestCommandsSayThatTheyLeaseDirectories(t *testing.T) {
+	for dir, want := range map[string]bool{"": true, os.TempDir(): false} {
+		made, err := New(Config{Capability: tool.Capability{Name: "x"}, Command: []string{os.Args[0]}, Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made.NeedsDirs != want {
+			t.Errorf("a command with the directory %q needs directories: %t, want %t", dir, made.NeedsDirs, want)
+		}
+	}
+}
+
 func TestFailuresHaveCodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")

@@ -38,8 +38,8 @@ type Config struct {
 }
 
 // Run announces tools to the runtime and executes their jobs until ctx or the client ends. At most
-// Config.Concurrency jobs run at once. A tool with an Audience, a RatePerMin or Endless is an error,
-// because a runtime does not offer these to workers. The other errors are the errors of
+// Config.Concurrency jobs run at once. A tool with an Audience, a RatePerMin, NeedsDirs or Endless is an
+// error, because a runtime does not offer these to workers. The other errors are the errors of
 // [client.Client.Work].
 func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool) error {
 	if cfg.Logger == nil {
@@ -47,8 +47,8 @@ func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool)
 	}
 	work := cfg.WorkerConfig
 	for _, t := range tools {
-		if t.Audience != nil || t.Limits.RatePerMin > 0 || t.Endless {
-			return fmt.Errorf("tool %s: a worker's tool has no Audience, RatePerMin or Endless", t.Ref())
+		if t.Audience != nil || t.Limits.RatePerMin > 0 || t.NeedsDirs || t.Endless {
+			return fmt.Errorf("tool %s: a worker's tool has no Audience, RatePerMin, NeedsDirs or Endless; give a command a directory with exec.Config.Dir", t.Ref())
 		}
 		work.Tools = append(work.Tools, client.WorkerTool{Ref: t.Ref(), Description: describe(t), Handle: handler(t, cfg.Logger)})
 	}

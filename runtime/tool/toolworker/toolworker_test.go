@@ -290,7 +290,7 @@ func TestUnsupportedRequestsFail(t *testing.T) {
 // A tool that a runtime would not offer to workers is refused before it is announced.
 func TestToolsForTheRuntimeAreRefused(t *testing.T) {
 	for name, c := range map[string]tool.Capability{
-		"audience": {Audience: func(string) bool { return true }}, "rate": {Limits: tool.Limits{RatePerMin: 1}}, "endless": {Endless: true},
+		"audience": {Audience: func(string) bool { return true }}, "rate": {Limits: tool.Limits{RatePerMin: 1}}, "endless": {Endless: true}, "directories": {NeedsDirs: true},
 	} {
 		c.Name = "t"
 		made := tool.MustNew(c, func(context.Context, tool.Job, struct{}) (int, error) { return 0, nil })
