@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,20 +169,21 @@ func (ch *child) failure(message string) error {
 	return errors.New(message)
 }
 
-// tailSize is the number of retained bytes of a log.
+// tailSize is the number of retained bytes of a log, unless tail.size is set.
 const tailSize = 4 << 10
 
 // tail stores the last bytes written to it.
 type tail struct {
-	mu  sync.Mutex
-	buf []byte
+	size int // number of bytes; 0: tailSize
+	mu   sync.Mutex
+	buf  []byte
 }
 
 func (tl *tail) Write(p []byte) (int, error) {
 	tl.mu.Lock()
 	defer tl.mu.Unlock()
 	tl.buf = append(tl.buf, p...)
-	if excess := len(tl.buf) - tailSize; excess > 0 {
+	if excess := len(tl.buf) - cmp.Or(tl.size, tailSize); excess > 0 {
 		tl.buf = append(tl.buf[:0], tl.buf[excess:]...)
 	}
 	return len(p), nil

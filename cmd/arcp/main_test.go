@@ -166,7 +166,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(exe, args...), first: make(chan string, 1), exited: make(chan struct{}), errs: new(tail)}
+	p := &process{t: t, cmd: exec.Command(exe, args...), first: make(chan string, 1), exited: make(chan struct{}), errs: &tail{size: 256 << 10}}
 	p.cmd.Env = append(append(os.Environ(), beArcp+"=1"), env...)
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stderr = p.errs
