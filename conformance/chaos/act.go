@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -26,7 +27,8 @@ func (c *client) act() bool {
 	case n < 98:
 		return c.write(c.compose(arcp.SessionClose, arcp.SessionClosePayload{}))
 	}
-	return c.request(c.compose(arcp.Ping, arcp.PingPayload{Nonce: "ping"}))
+	// The draft dialect relates an answer to its ping by the nonce. Several pings may be unanswered at the same time.
+	return c.request(c.compose(arcp.Ping, arcp.PingPayload{Nonce: strconv.FormatUint(c.rnd.Uint64(), 36)}))
 }
 
 // submit submits several jobs at once in random order, sometimes with repetitions.
