@@ -100,3 +100,14 @@ func TestAnnouncedIsDeleted(t *testing.T) {
 		t.Errorf("%d events are left, %v", left, err)
 	}
 }
+
+// The size of the store has the log that is written to, whose bytes may be in no table for hours.
+func TestSizeHasTheLog(t *testing.T) {
+	s := mustOpen(t, t.TempDir(), Options{})
+	commit(t, s, newSession(sess))
+	before := s.Stat().Bytes
+	ended(t, s, 100, 10_000)
+	if grown := s.Stat().Bytes - before; grown < 1_000_000 {
+		t.Errorf("the store has grown by %d bytes, want at least those of the events", grown)
+	}
+}

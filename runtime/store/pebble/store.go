@@ -177,7 +177,9 @@ func (s *Store) Stat() store.Stat {
 	st := store.Stat{Jobs: int(s.jobs.Load()), LiveJobs: int(s.live.Load()), Sessions: int(s.sessions.Load()), Lags: true}
 	if s.acquire() == nil {
 		defer s.users.Done()
-		st.Bytes = int64(s.db.Metrics().DiskSpaceUsage())
+		m := s.db.Metrics()
+		logs := max(m.WAL.PhysicalSize, m.WAL.Size) // the first lacks the log that is written to
+		st.Bytes = int64(m.DiskSpaceUsage() - m.WAL.PhysicalSize + logs)
 	}
 	return st
 }
