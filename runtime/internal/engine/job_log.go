@@ -28,8 +28,8 @@ func logStarted(r *run) {
 	}
 }
 
-// logWaiting logs a wait that an event announces: for a worker or server that is not connected with the level info,
-// otherwise with the level debug.
+// logWaiting logs a wait of which an event tells: for a worker or server that is not connected with the level info,
+// otherwise with the level debug. A question is such an event.
 func logWaiting(r *run, w *arcp.JobWaiting) {
 	ev := r.e.cfg.Logger.Debug()
 	if isAbsence(w.Reason) || w.Reason == arcp.WaitReconnect {

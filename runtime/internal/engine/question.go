@@ -204,6 +204,8 @@ func (a *askQuestion) apply(s *supervisor, now time.Time) {
 	}
 	a.q = q
 	s.questioner().blockOn(now, q)
+	w := questionWait(q)
+	logWaiting(s.run, w.view(s.tool.Ref()))
 	s.write.addCommands(a)
 }
 

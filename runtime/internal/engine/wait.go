@@ -6,6 +6,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 )
 
 // jobWait says why a job waits (SPEC.md §5.6). An empty reason says that it does not wait.
@@ -145,7 +146,7 @@ func hasConnectedWorker(r *run) bool {
 // attemptWait returns why the attempt of a job waits. Called with run.mu.
 func attemptWait(r *run) jobWait {
 	if q := r.questions.Pending(); q != nil {
-		return jobWait{reason: questionReason(q.Row.Kind), since: q.Row.CreatedAt, question: q.Row.ID}
+		return questionWait(q)
 	}
 	s := r.current
 	if s == nil {
@@ -161,6 +162,11 @@ func attemptWait(r *run) jobWait {
 		return jobWait{reason: arcp.WaitDisk, since: s.events.fullSince}
 	}
 	return jobWait{}
+}
+
+// questionWait returns the wait for the answer to a question.
+func questionWait(q *question.Question) jobWait {
+	return jobWait{reason: questionReason(q.Row.Kind), since: q.Row.CreatedAt, question: q.Row.ID}
 }
 
 // questionReason returns the reason of a wait for the answer to a question.

@@ -445,3 +445,27 @@ func TestPauseIsAnnounced(t *testing.T) {
 		f.cfg.Log.Close()
 	})
 }
+
+// A wait for a person is logged when the question is asked.
+func TestWaitForAPersonIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	fq := newQuestions(person("sess_1"), person("sess_2"))
+	runEngine(t, func(c *Config) {
+		c.Questions, c.Logger = fq, zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.DebugLevel)
+	}, func(f *fixture) {
+		f.session("sess_2")
+		f.tool("gated", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, echo)
+		f.tool("asks", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			_, err := j.Ask(ctx, tool.InputRequest{Prompt: "?"})
+			return nil, err
+		})
+		for name, reason := range map[string]string{"gated": arcp.WaitApproval, "asks": arcp.WaitInput} {
+			f.submit(name, "{}")
+			synctest.Wait()
+			if want := `"tool":"` + name + `@1.0.0"`; !strings.Contains(log.String(), want) ||
+				strings.Count(log.String(), `"reason":"`+reason+`","detail":"`) != 1 {
+				t.Errorf("the wait of %s logs\n%s\nwant one line with the reason %s", name, &log, reason)
+			}
+		}
+	})
+}
