@@ -43,9 +43,9 @@ func newWorkers(a *app) *cobra.Command {
 		short: "List the workers that you may observe, with their tools",
 		long: "Lists the agents that execute tools, your own and those of the principals that you may observe:\n" +
 			"an admin sees all. STATE is the state of the worker's session. CONNECTED is the age of that\n" +
-			"session, LAST SEEN the time since it lost its connection. RUNNING is the number of jobs that the\n" +
-			"worker executes, and the largest number if it is set. TOOLS has the first three tools and the\n" +
-			"number of others; -o json has all.",
+			"session, LAST SEEN the time since it lost its connection, or since the worker ended if its session\n" +
+			"is gone. RUNNING is the number of jobs that the worker executes, and the largest number if it is\n" +
+			"set. TOOLS has the first three tools and the number of others; -o json has all.",
 		fetch: fetchAgents,
 		match: func(v *agentView) bool { return len(v.Executes) > 0 },
 		columns: []column[agentView]{
@@ -103,10 +103,10 @@ func ageOrDash(known bool, at time.Time) string {
 
 // lastSeen returns when the agent had a connection.
 func (v *agentView) lastSeen() string {
-	switch v.SessionState {
-	case arcp.SessionConnected:
+	if v.SessionState == arcp.SessionConnected {
 		return "now"
-	case arcp.SessionDetached:
+	}
+	if !v.DetachedAt.IsZero() {
 		return age(time.Since(v.DetachedAt)) + " ago"
 	}
 	return ageOrDash(true, latest(v.EndedAt, v.UpdatedAt)) + " ago"
@@ -143,8 +143,10 @@ func fetchAgents(ctx context.Context, c *client.Client, q *query) (arcp.Page[age
 	for i := range page.Items {
 		v := &page.Items[i]
 		v.SessionState = sessionEnded
-		if s, ok := sessions[v.Session]; ok && v.EndedAt.IsZero() {
-			v.SessionState, v.ConnectedAt, v.DetachedAt = s.State, s.CreatedAt, s.DetachedAt
+		s, ok := sessions[v.Session]
+		v.ConnectedAt, v.DetachedAt = s.CreatedAt, s.DetachedAt
+		if ok && v.EndedAt.IsZero() {
+			v.SessionState = s.State
 		}
 	}
 	return page, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
@@ -83,6 +84,21 @@ func TestFirstWords(t *testing.T) {
 		given := slices.Clone(words)
 		if got := firstWords(words, 3); got != want || !slices.Equal(words, given) {
 			t.Errorf("firstWords(%q) = %q, and the words are %q; want %q", given, got, words, want)
+		}
+	}
+}
+
+// An agent was last seen when its connection ended, also if it ended later.
+func TestLastSeen(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	for want, v := range map[string]agentView{
+		"now":     {SessionState: arcp.SessionConnected},
+		"15s ago": {SessionState: arcp.SessionDetached, DetachedAt: ago(15 * time.Second)},
+		"17s ago": {SessionState: sessionEnded, DetachedAt: ago(17 * time.Second), EndedAt: ago(2 * time.Second)},
+		"3s ago":  {SessionState: sessionEnded, UpdatedAt: ago(time.Hour), EndedAt: ago(3 * time.Second)},
+	} {
+		if got := v.lastSeen(); got != want {
+			t.Errorf("%+v was last seen %s, want %s", v, got, want)
 		}
 	}
 }
