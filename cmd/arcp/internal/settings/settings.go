@@ -108,7 +108,7 @@ var Sections = []Section{
 	}},
 	{"Authentication and TLS", []Setting{
 		{Name: "token", Kind: List, Secret: true, Reload: true, Variable: EnvPrefix + "SERVER_TOKEN", OldVariable: EnvPrefix + "TOKEN",
-			Help: "`NAME=TOKEN`: a bearer token of principal NAME; may be repeated"},
+			Help: "`NAME=TOKEN`: a bearer token of principal NAME; may be repeated; other users of the machine can read a flag, so use the variable or auth-file for lasting tokens"},
 		{Name: "auth-file", Reload: true, Help: "YAML file of principals and issuers"},
 		{Name: "runtime-id", Default: auth.DefaultRuntimeID, Help: "name of this runtime, the audience of signed JWTs"},
 		{Name: "tls-cert", Reload: true, Help: "PEM file with the server's certificate chain"},
