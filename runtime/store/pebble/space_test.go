@@ -111,3 +111,18 @@ func TestSizeHasTheLog(t *testing.T) {
 		t.Errorf("the store has grown by %d bytes, want at least those of the events", grown)
 	}
 }
+
+// The size of the store has the files that an earlier process has written.
+func TestSizeAfterAReopen(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir, Options{})
+	commit(t, s, newSession(sess))
+	ended(t, s, 100, 10_000)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, dir, Options{})
+	if size := s.Stat().Bytes; size < 1_000_000 || size > 1_500_000 {
+		t.Errorf("after a reopen the store has %d bytes, want those of the events and little more", size)
+	}
+}

@@ -177,11 +177,16 @@ func (s *Store) Stat() store.Stat {
 	st := store.Stat{Jobs: int(s.jobs.Load()), LiveJobs: int(s.live.Load()), Sessions: int(s.sessions.Load()), Lags: true}
 	if s.acquire() == nil {
 		defer s.users.Done()
-		m := s.db.Metrics()
-		logs := max(m.WAL.PhysicalSize, m.WAL.Size) // the first lacks the log that is written to
-		st.Bytes = int64(m.DiskSpaceUsage() - m.WAL.PhysicalSize + logs)
+		st.Bytes = int64(diskSpace(s.db.Metrics()))
 	}
 	return st
+}
+
+// diskSpace returns the size of the files. The sum of Pebble lacks the log that is written to, and the blob files that
+// an earlier process has written.
+func diskSpace(m *pdb.Metrics) uint64 {
+	logs := max(m.WAL.PhysicalSize, m.WAL.Size)
+	return m.DiskSpaceUsage() - m.WAL.PhysicalSize + logs - m.BlobFiles.Local.LiveSize + m.BlobFiles.LiveSize
 }
 
 // Close refuses later calls, ends backups, waits for calls in progress, and then flushes
