@@ -39,6 +39,7 @@ func TestJobsGetTellsArgumentsAndChildren(t *testing.T) {
 		parent := p.until("job.accepted").JobID
 		child := p.until("job.accepted").JobID
 		p.must("jobs.wait", ofJob(child))
+		synctest.Wait() // the parent has the child's budget again
 		view := func(id arcp.JobID) (v arcp.JobView) {
 			t.Helper()
 			raw, refused := p.run("jobs.get", ofJob(id))
