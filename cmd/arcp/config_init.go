@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/internal/osfile"
 )
 
 func newConfigInit(a *app) *cobra.Command {
@@ -52,19 +51,7 @@ func writeConfiguration(file string, text []byte, force bool) error {
 		}
 		return fileError(file, err)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(file), ".arcp-*.yaml")
-	if err != nil {
-		return fileError(file, err)
-	}
-	_, err = temp.Write(text)
-	err = errors.Join(err, temp.Sync(), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), file)
-	}
-	if err != nil {
-		_ = os.Remove(temp.Name()) // it is of no use
-	}
-	return fileError(file, err)
+	return fileError(file, osfile.Replace(file, text))
 }
 
 func fileError(file string, err error) error {

@@ -79,26 +79,12 @@ func (c *contexts) write() error {
 		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
 	if err == nil {
-		err = replaceFile(file, text)
+		err = osfile.Replace(file, text)
 	}
 	if err != nil {
 		return failf("contexts: %w", err)
 	}
 	return nil
-}
-
-// replaceFile replaces a file at once: readers find the old or the new content.
-func replaceFile(file string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }
 
 // named returns a context.

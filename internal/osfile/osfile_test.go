@@ -40,3 +40,31 @@ func TestSyncDir(t *testing.T) {
 		t.Errorf("sync of a missing directory: %v, want %v", err, fs.ErrNotExist)
 	}
 }
+
+// A file is replaced with its mode, and a failure leaves no other file.
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	for _, content := range []string{"one", "two"} {
+		if err := osfile.Replace(file, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(file)
+		if err != nil || string(got) != content {
+			t.Errorf("the file has %q, %v, want %q", got, err, content)
+		}
+	}
+	if info, err := os.Stat(file); err != nil || osfile.Shared(info) {
+		t.Errorf("the file is %v, %v, want one that only its owner can read", info, err)
+	}
+	taken := filepath.Join(dir, "taken")
+	if err := os.MkdirAll(filepath.Join(taken, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := osfile.Replace(taken, nil); err == nil {
+		t.Error("a directory with content was replaced")
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
+		t.Errorf("the directory has %v, %v, want the file and the directory", list, err)
+	}
+}

@@ -66,7 +66,9 @@ func (s *Source) save(list []definition) {
 	case err == nil && len(raw) > maxSaved:
 		err = fmt.Errorf("it has more than %d bytes", maxSaved)
 	case err == nil:
-		err = writeFile(s.cfg.ListFile, raw)
+		if err = os.MkdirAll(filepath.Dir(s.cfg.ListFile), 0o700); err == nil {
+			err = osfile.Replace(s.cfg.ListFile, raw)
+		}
 	}
 	if err != nil {
 		s.log.Warn().Str("error", clip.Ellipsis(err.Error(), maxFault)).
@@ -74,31 +76,6 @@ func (s *Source) save(list []definition) {
 		return
 	}
 	s.saved = sha256.Sum256(raw)
-}
-
-// writeFile replaces a file in one step, and creates its directory.
-func writeFile(file string, content []byte) (err error) {
-	dir := filepath.Dir(file)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	temp, err := os.CreateTemp(dir, filepath.Base(file)+".*") // its mode is 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temp.Name()) // the first error is reported
-		}
-	}()
-	_, err = temp.Write(content)
-	if err = errors.Join(err, temp.Sync(), temp.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(temp.Name(), file); err != nil {
-		return err
-	}
-	return osfile.SyncDir(dir)
 }
 
 // readSaved reads the list in Config.ListFile; nil: there is none of this server. A file that cannot be used is
