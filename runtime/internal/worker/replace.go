@@ -102,6 +102,10 @@ func errDescription(p *Pool, t *workerTool) *arcp.Error {
 		}
 	}
 	jobs, more := away.liveJobs(), ""
+	if len(jobs) == 0 { // the last one has ended since Replaceable was called
+		return arcp.Errorf(arcp.CodeUnavailable, "the jobs of session %s, which describes %s differently, have ended meanwhile: register again",
+			away.worker.session, t.tool.Ref()).RetryAfter(1)
+	}
 	if len(jobs) > maxNamedJobs {
 		jobs, more = jobs[:maxNamedJobs], fmt.Sprintf(" and %d more", len(jobs)-maxNamedJobs)
 	}
