@@ -81,8 +81,8 @@ func (run *checkRun) cleanup() {
 func closeSession(c connection) {
 	l := c.transportLink()
 	if _, ends := l.tc.(*processConn); !ends && !l.gone && c.accepted() {
-		_ = l.tc.Write(c.closing()) // the server may have closed the connection
-		_ = l.tc.Close(transport.CloseNormal, "")
+		_ = l.tc.Write(c.closing())               // the server may have closed the connection
+		_ = l.tc.Close(transport.CloseNormal, "") // the answer is not judged
 	}
 	c.Drop()
 }

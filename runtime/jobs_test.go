@@ -229,7 +229,7 @@ func TestEndedJobHasNoBudget(t *testing.T) {
 	})
 }
 
-// jobs.get of a running job has what is left of its budget. That of an ended job has no budget.
+// jobs.get has the rest of the budget of a running job. It has no budget of an ended job.
 func TestRunningJobHasItsRemainingBudget(t *testing.T) {
 	spend := tool.MustNew(tool.Capability{Name: "spend"}, func(_ context.Context, j tool.Job, _ struct{}) (string, error) {
 		err := j.Authority().Charge("calls", "USD", "0.25")

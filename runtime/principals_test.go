@@ -205,8 +205,8 @@ func (p *peer) leaseResource() string {
 		`{"provider":"cloud","resource_type":"vm","external_id":"vm-%d","lease_duration_seconds":3600}`, p.sent))["lease_id"].(string)
 }
 
-// Each cell of the table of docs/principals.md is what a runtime answers. alice owns the data, and may do
-// everything that needs only the role client.
+// The runtime allows and denies each action as the table in docs/principals.md says. The principal alice owns the
+// data. She may do each action that needs only the role client.
 func TestRolesTable(t *testing.T) {
 	table := readRolesTable(t)
 	ownCannot := map[string]bool{"decide an approval": true, "list credentials of jobs": true}

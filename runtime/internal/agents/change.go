@@ -98,7 +98,8 @@ type replacement struct {
 	event           Event
 }
 
-// replacements returns the agents of ids that other sessions than that of a own, except a itself.
+// replacements returns a replacement for each agent in ids that has not ended and belongs to another session. The agent a
+// is left out.
 func (s *Store) replacements(ctx context.Context, a *Agent, ids []string) (list []replacement, err error) {
 	for _, id := range ids {
 		row, err := s.table().Get(ctx, key(a.Principal, id))
