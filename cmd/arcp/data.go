@@ -43,6 +43,11 @@ func openData(ctx context.Context, dir string, adopt bool, maxData int64, log ze
 	if err := makeDataDir(dir); err != nil {
 		return nil, "", err
 	}
+	if free, err := pebble.FreeSpace(dir); err != nil {
+		log.Warn().Err(err).Msg("the free space of the data directory is not known")
+	} else if err := checkStartSpace(dir, free); err != nil {
+		return nil, "", err
+	}
 	st, err := openStore(filepath.Join(dir, storeDir), maxData, log)
 	if err != nil {
 		return nil, "", storeError(dir, err)
@@ -52,6 +57,18 @@ func openData(ctx context.Context, dir string, adopt bool, maxData int64, log ze
 		return nil, "", errors.Join(err, st.Close())
 	}
 	return st, identity, nil
+}
+
+// minStartSpace is the free disk space that a start needs, for the first files of the store. Without it the store
+// would try to create them for ever.
+const minStartSpace = 8 << 20
+
+// checkStartSpace refuses a data directory whose disk is full.
+func checkStartSpace(dir string, free uint64) error {
+	if free < minStartSpace {
+		return failf("data directory %s: its disk has %s free, and a start needs %s: make room", dir, binarySize(float64(free)), binarySize(minStartSpace))
+	}
+	return nil
 }
 
 // identityRecord is the record of the fingerprint of the runtime that a store belongs to.

@@ -48,3 +48,14 @@ func TestStaleResourcesAreRemoved(t *testing.T) {
 	want("its server has stopped", first, false)
 	want("its server has stopped", second, false)
 }
+
+// A server does not start on a full disk, and says how much is missing.
+func TestFullDiskIsRefused(t *testing.T) {
+	if err := checkStartSpace("/var/lib/arcp", minStartSpace); err != nil {
+		t.Errorf("enough space is refused: %v", err)
+	}
+	err := checkStartSpace("/var/lib/arcp", minStartSpace-1<<20)
+	if want := "data directory /var/lib/arcp: its disk has 7 MiB free, and a start needs 8 MiB: make room"; err == nil || err.Error() != want {
+		t.Errorf("a full disk: %v, want %s", err, want)
+	}
+}
