@@ -386,6 +386,35 @@ func testLogHasNoSecrets(t *testing.T, provisioners []credential.Source) {
 	})
 }
 
+// The log says that a call was refused, but not the words of the person or the hook that refused it.
+func TestRefusedCallsAreLoggedWithoutWordsOfOthers(t *testing.T) {
+	log := new(syncBuffer)
+	hook := tool.Hook{Name: "weekend", Before: func(_ context.Context, call *tool.HookCall) (tool.HookDecision, error) {
+		return tool.HookDecision{Deny: call.Tool.Name == "demo.echo", Reason: "the quick brown fox"}, nil
+	}}
+	inBubble(t, func(c *runtime.Config) {
+		withPeople(t)(c)
+		c.Log, c.Hooks = zerolog.New(log), []tool.Hook{hook}
+	}, func(f *fixture) {
+		alice, adam := f.dial("alice"), f.human("adam")
+		alice.submit("demo.echo", `{}`)
+		alice.until("job.failed")
+		synctest.Wait()
+		if text, code := lastError(t, log); text != "the hook weekend refused the call" || code != string(arcp.CodePermissionDenied) {
+			t.Errorf("a call that a hook refuses is logged with the error %v and the code %v", text, code)
+		}
+		adam.must("approval.resolve", fmt.Sprintf(`{"approval_id":%q,"approved":false,"reason":"the quick brown fox"}`, alice.question("danger", `{}`)))
+		alice.until("job.failed")
+		synctest.Wait()
+		if text, code := lastError(t, log); text != "denied" || code != string(arcp.CodePermissionDenied) {
+			t.Errorf("a call that a person refuses is logged with the error %v and the code %v, want denied", text, code)
+		}
+		if strings.Contains(log.String(), "quick brown") {
+			t.Errorf("the log has the words of a person or a hook:\n%s", log)
+		}
+	})
+}
+
 // With Config.LogToolErrors the log has the text of errors of tools, in part if it is long.
 func TestLogHasErrorsOfTools(t *testing.T) {
 	log := new(syncBuffer)

@@ -103,6 +103,7 @@ func (t toolRunner) run() {
 	args, err := t.authorize()
 	if err != nil {
 		result, _ = arcp.AsError(err)
+		t.describeRefusal(err)
 		s.metrics.CountRefusedCall(callStatus(result))
 		return
 	}
@@ -129,7 +130,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 	switch {
 	case decision.Refused != nil:
 		t.hookDenied(&decision)
-		return nil, decision.Refused
+		return nil, &tool.LoggableError{Err: decision.Refused, Log: "the hook " + decision.Hook + " refused the call"}
 	case decision.Arguments != nil:
 		args = decision.Arguments
 		t.addNote(callNote{HookArguments: true, Request: digest.OfArguments(args)})
@@ -141,6 +142,19 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 		return nil, err
 	}
 	return args, t.CheckLease()
+}
+
+// describeRefusal records the text that the log may have of an error of authorize: its message, unless that may
+// repeat words of others.
+func (t toolRunner) describeRefusal(err error) {
+	e, _ := arcp.AsError(err)
+	text := e.Message
+	if l, ok := errors.AsType[*tool.LoggableError](err); ok {
+		text = l.LogText()
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	t.s.call.logText = text
 }
 
 // hookDenied audits that a hook has refused the call. It fails the parent job if the hook says so.

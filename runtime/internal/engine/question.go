@@ -578,7 +578,7 @@ func (tg toolGoroutine) gate(ctx context.Context, row approval.Row, wait time.Du
 	case err != nil:
 		return err
 	case !row.Approved():
-		return question.Refusal(&row)
+		return &tool.LoggableError{Err: question.Refusal(&row), Log: question.LogText(&row)}
 	}
 	return nil
 }

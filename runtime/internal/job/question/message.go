@@ -111,11 +111,24 @@ func Refusal(q *approval.Row) *arcp.Error {
 		e.Cause = &arcp.Cause{Code: arcp.CodeDeadlineExceeded, Message: "the question expired"}
 		return e
 	case q.Status == approval.Cancelled:
-		return arcp.Errorf(arcp.CodeCancelled, "the question was withdrawn: %s", q.Reason)
-	case q.Reason != "":
-		return arcp.Errorf(arcp.CodePermissionDenied, "denied: %s", q.Reason)
+		return arcp.Errorf(arcp.CodeCancelled, "the question was withdrawn%s", because(q.Reason))
 	}
-	return arcp.Errorf(arcp.CodePermissionDenied, "denied")
+	return arcp.Errorf(arcp.CodePermissionDenied, "denied%s", because(q.Reason))
+}
+
+// LogText returns the message of Refusal without the reason, in which a person may repeat the question.
+func LogText(q *approval.Row) string {
+	q = new(*q)
+	q.Reason = ""
+	return Refusal(q).Message
+}
+
+// because returns a reason as the end of a message.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
 }
 
 // InterruptExpiry is how long an interrupted job waits for guidance (SPEC.md §5.14).

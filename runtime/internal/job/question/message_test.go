@@ -94,6 +94,10 @@ func TestRefusalTellsTheResolution(t *testing.T) {
 		if err := Refusal(&c.row); string(err.Code)+" "+err.Message != c.want {
 			t.Errorf("%+v: %v, want %s", c.row, err, c.want)
 		}
+		_, logged, _ := strings.Cut(strings.TrimSuffix(c.want, ": x"), " ")
+		if text := LogText(&c.row); text != logged {
+			t.Errorf("%+v is logged as %q, want %q", c.row, text, logged)
+		}
 	}
 }
 
