@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 		"cmd/arcp/...",
 		"conformance",
 		"conformance/mcpcheck",
+		"internal/lograte",
 		"runtime",
 		"runtime/credential",
 		"runtime/store/...",
@@ -84,6 +85,7 @@ var allowed = map[string][]string{
 	"internal/backoff":     {},
 	"internal/clip":        {},
 	"internal/e2e":         {},
+	"internal/lograte":     {},
 	"internal/osfile":      {},
 	"internal/race":        {},
 	"internal/specdoc":     {"arcp"},
@@ -92,6 +94,7 @@ var allowed = map[string][]string{
 	"runtime": {
 		"arcp",
 		"auth",
+		"internal/lograte",
 		"runtime/credential",
 		"runtime/internal/...",
 		"runtime/store",

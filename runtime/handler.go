@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/arcpd/arcpd/transport"
 )
@@ -47,40 +45,6 @@ func (r *Runtime) ArtifactHandler() http.Handler {
 
 func (r *Runtime) upgradeRefused(u transport.RefusedUpgrade) {
 	r.metrics.UpgradesRefused.WithLabelValues(u.Check).Inc()
-	omitted, ok := r.refusals.admit(time.Now())
-	if !ok {
-		return
-	}
-	ev := r.cfg.Log.Warn().Str("check", u.Check).Int("status", u.Status).Str("remote", u.RemoteAddr).AnErr("reason", u.Reason)
-	if omitted > 0 {
-		ev = ev.Int("omitted", omitted)
-	}
-	ev.Msg("WebSocket handshake refused")
-}
-
-// maxRefusalLines bounds the log lines about refused handshakes in a minute.
-const maxRefusalLines = 10
-
-// refusalLog bounds the log lines about refused handshakes, which any peer can cause.
-type refusalLog struct {
-	mu      sync.Mutex
-	until   time.Time // end of the minute
-	lines   int       // lines in this minute
-	omitted int       // refusals without a line since the last line
-}
-
-// admit reports whether a refusal is logged, and how many were omitted before it.
-func (l *refusalLog) admit(now time.Time) (omitted int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !now.Before(l.until) {
-		l.until, l.lines = now.Add(time.Minute), 0
-	}
-	if l.lines == maxRefusalLines {
-		l.omitted++
-		return 0, false
-	}
-	l.lines++
-	omitted, l.omitted = l.omitted, 0
-	return omitted, true
+	r.refusals.Limit(r.cfg.Log.Warn()).Str("check", u.Check).Int("status", u.Status).Str("remote", u.RemoteAddr).
+		AnErr("reason", u.Reason).Msg("WebSocket handshake refused")
 }

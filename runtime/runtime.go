@@ -12,6 +12,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/internal/lograte"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/agentservice"
@@ -67,7 +68,7 @@ type Runtime struct {
 	janitor  *housekeeping.Janitor
 	space    *space.Watch
 
-	refusals refusalLog
+	refusals lograte.Limiter // of log lines about refused handshakes
 
 	shutdown    sync.Once
 	shutdownErr error // result of shutdown

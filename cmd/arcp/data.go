@@ -18,6 +18,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/arcpd/arcpd/internal/lograte"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/mem"
 	"github.com/arcpd/arcpd/runtime/store/pebble"
@@ -163,12 +164,13 @@ func openStore(dir string, maxData int64, log zerolog.Logger) (store.Store, erro
 	log = log.With().Str("component", "store").Logger()
 	var opened atomic.Bool // earlier errors are in the returned error
 	defer opened.Store(true)
+	var lines lograte.Limiter // a shutdown tries again without a pause while the disk is full
 	return pebble.Open(dir, pebble.Options{
 		MaxOpenFiles:  storeFiles(),
 		MemTableBytes: memTableBytes(maxData),
 		Errorf: func(format string, args ...any) {
 			if opened.Load() {
-				log.Error().Msgf(format, args...)
+				lines.Limit(log.Error()).Msgf(format, args...)
 			}
 		},
 		Fatalf: func(format string, args ...any) {
