@@ -62,7 +62,7 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	tq := q.byTool[key]
 	if tq == nil {
 		e, t := r.e, r.tool
-		gated := t.Gate.OnOpen(func() { e.gateOpened(t) })
+		gated := t.Gate != nil && t.Gate.OnOpen(func() { e.gateOpened(t) })
 		if r.builtin() || !gated && q.limit(t) < 0 {
 			r.slot.apply(onSlot)
 			return true
