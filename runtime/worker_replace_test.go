@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -141,6 +143,26 @@ func TestKilledWorkerWithJobKeepsItsTools(t *testing.T) {
 		next = f.startWorker("alice", "a@1.0.0", described("two"))
 		if _, p := next.acceptDispatch(); p.Attempt != 2 {
 			t.Errorf("the new worker gets attempt %d of the job, want 2", p.Attempt)
+		}
+	})
+}
+
+// client.Work registers a worker as soon as the one that was killed cannot return to its job.
+func TestClientWorkRepeatsItsRegistration(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		old := f.startWorker("alice", "q@1.0.0", `,"capabilities":{"tools":{"q@1.0.0":{"description":"one","recovery":"rerun"}}}`)
+		alice := f.dial("alice")
+		alice.submit("q", `{}`)
+		old.acceptDispatch()
+		old.lose()
+		var attempts []uint32
+		defer f.helper(&link{f: f}, func(_ context.Context, call *client.WorkerCall) (any, error) {
+			attempts = append(attempts, call.Attempt)
+			return "done", nil
+		})()
+		alice.until("job.completed")
+		if len(attempts) != 1 || attempts[0] != 2 {
+			t.Errorf("the new worker ran the attempts %v of the job, want 2", attempts)
 		}
 	})
 }

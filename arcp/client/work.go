@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/backoff"
 )
 
 // WorkerConfig configures a worker.
@@ -46,7 +47,8 @@ var ErrNotWorker = errors.New("the session cannot execute jobs: " +
 // Work registers an agent and executes the jobs that the runtime assigns to it, until ctx or the client
 // ends. Each job runs on its own goroutine, and Work sends its heartbeats. With Connect, Work continues
 // over later connections: jobs run while the connection is down, and their outcomes are sent later. A
-// client runs one Work at a time.
+// client runs one Work at a time. Work repeats a registration that is refused with a retryable error, for
+// example while a killed worker may return to its jobs; Options.Log has the refusals.
 //
 // When ctx ends, Work accepts no more jobs, waits at most Grace for running jobs, and returns the cause
 // of ctx.
@@ -116,7 +118,22 @@ func (w *worker) registration() (map[string]any, error) {
 	return args, nil
 }
 
+// register registers the agent. It repeats the registration after retryable refusals.
 func (w *worker) register(ctx context.Context, args map[string]any) (id string, err error) {
+	delays := backoff.Backoff{Policy: backoff.Policy{Min: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.5}}
+	for {
+		id, err = w.registerOnce(ctx, args)
+		if refusal, ok := errors.AsType[*RemoteError](err); !ok || !refusal.Retryable || ctx.Err() != nil {
+			return id, err
+		}
+		w.c.opts.Log("register worker; it is repeated", "error", err)
+		if err := backoff.Sleep(ctx, delays.Next()); err != nil {
+			return "", err
+		}
+	}
+}
+
+func (w *worker) registerOnce(ctx context.Context, args map[string]any) (id string, err error) {
 	job, err := w.c.Invoke(ctx, InvokeParams{Tool: "host.register_agent", Arguments: args, DiscardEvents: true})
 	if err != nil {
 		return "", err
