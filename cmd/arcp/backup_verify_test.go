@@ -35,7 +35,7 @@ func sealedServer(t *testing.T, data string) (p *process, id arcp.ArtifactID) {
 	keys := write(t, filepath.Join(dir, "keys"), "key-number-one\n")
 	config := write(t, filepath.Join(dir, "arcp.yaml"), "provisioners:\n  - {name: pool, kind: static, for: ['demo.*'], file: "+keys+", endpoint: 'https://api.example'}\n")
 	p = demoServer(t, "--data", data, "--config", config)
-	p.detach("demo.emit", `{"count":100000,"bytes":100,"delay_ms":1}`) // its key is sealed in the store
+	p.detach("demo.emit", `{"count":100000,"bytes":100,"interval_ms":10}`) // its key is sealed in the store
 	p.untilRunning(1)
 	var o arcp.ArtifactObject
 	put := p.cli("artifacts", "put", write(t, filepath.Join(dir, "file"), strings.Repeat("content", 1000)), "-o", "json")
