@@ -106,6 +106,17 @@ type Row struct {
 	ResolvedAt  time.Time            `json:"resolved_at,omitzero"`
 }
 
+// Subject describes what is asked: the action, or of a permission its term and the reason.
+func (r *Row) Subject() string {
+	switch {
+	case r.Permission == nil:
+		return r.Action
+	case r.Action == "":
+		return r.Permission.String()
+	}
+	return r.Permission.String() + ": " + r.Action
+}
+
 // Actor is a session that may receive, see and answer questions.
 type Actor struct {
 	Principal  string

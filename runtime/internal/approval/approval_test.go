@@ -75,6 +75,22 @@ func code(err *arcp.Error) arcp.Code {
 }
 
 // The table lists, for each actor and kind of question, whether MayAnswer and Wants accept it.
+func TestSubjectOfPermissionIsItsTerm(t *testing.T) {
+	term := &arcp.PermissionTerm{Permission: "deploy", Resource: "env:prod", Operation: "write"}
+	for _, c := range []struct {
+		row  Row
+		want string
+	}{
+		{Row{Kind: Gate, Action: "call danger"}, "call danger"},
+		{Row{Kind: Permission, Permission: term}, "deploy on env:prod to write"},
+		{Row{Kind: Permission, Permission: term, Action: "a fix"}, "deploy on env:prod to write: a fix"},
+	} {
+		if got := c.row.Subject(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.row, got, c.want)
+		}
+	}
+}
+
 func TestMayAnswerAndWants(t *testing.T) {
 	const (
 		ok     = arcp.Code("")

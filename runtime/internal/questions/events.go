@@ -45,7 +45,7 @@ func Summarize(row *approval.Row) Summary {
 		JobID:      row.Job,
 		AgentID:    row.AgentID,
 		System:     row.System,
-		Action:     clip.Text(row.Action, maxSummaryAction),
+		Action:     clip.Text(row.Subject(), maxSummaryAction),
 		CreatedAt:  row.CreatedAt.UTC(),
 		ExpiresAt:  row.ExpiresAt.UTC(),
 		Resolution: row.Resolution,
@@ -57,13 +57,13 @@ func Summarize(row *approval.Row) Summary {
 // emitChange emits an event about a new or closed question to the host of its principal.
 func (b *Broker) emitChange(ctx context.Context, kind string, q *approval.Row) {
 	g := Summarize(q)
-	b.emit(ctx, q, kind, fmt.Sprintf("%q is %s", clip.Text(q.Action, maxMessageAction), g.Status), g)
+	b.emit(ctx, q, kind, fmt.Sprintf("%q is %s", clip.Text(q.Subject(), maxMessageAction), g.Status), g)
 }
 
 // EmitResolveRequested emits the event that a session other than the owner requests the resolution of
 // an approval.
 func (b *Broker) EmitResolveRequested(ctx context.Context, actor *approval.Actor, q *approval.Row, resolution string) {
-	message := fmt.Sprintf("another session of %s wants %q for %q", actor.Principal, resolution, clip.Text(q.Action, maxMessageAction))
+	message := fmt.Sprintf("another session of %s wants %q for %q", actor.Principal, resolution, clip.Text(q.Subject(), maxMessageAction))
 	b.emit(ctx, q, agents.ApprovalResolveRequested, message, struct {
 		Summary
 		Wanted    string         `json:"wanted"` // the resolution

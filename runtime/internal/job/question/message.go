@@ -81,7 +81,7 @@ func Request(q *approval.Row) (arcp.Type, any) {
 // ApprovalRequested returns the event with which the followers of a job see that the job waits for
 // an approval. They do not get the question.
 func ApprovalRequested(q *approval.Row) arcp.EventEmitPayload {
-	data, err := arcp.Marshal(arcp.ApprovalRequested{ApprovalID: q.ID, Action: q.Action, ExpiresAt: q.ExpiresAt})
+	data, err := arcp.Marshal(arcp.ApprovalRequested{ApprovalID: q.ID, Action: q.Subject(), ExpiresAt: q.ExpiresAt})
 	if err != nil { // two texts and a time
 		panic("question: " + err.Error())
 	}
