@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -135,7 +136,7 @@ func newBackup(a *app) *cobra.Command {
 		Args:    argsBetween(1, 1),
 	}
 	f := cmd.Flags()
-	f.StringVar(&b.admin, "admin", defaultAdmin, "URL of the server's admin listener")
+	f.StringVar(&b.admin, "admin", defaultAdmin, "URL of the server's admin listener; needed if a context or $ARCP_URL names another server than "+defaultURL)
 	f.StringVar(&b.data, "data", "", "data directory of a stopped server")
 	f.BoolVar(&b.verify, "verify", false, "check the copy as arcp backup verify does")
 	addDuration(f, &b.every, "every", 0, "make a copy below DIR at each interval")
@@ -150,6 +151,11 @@ func newBackup(a *app) *cobra.Command {
 		if err := b.checkRotation(f.Changed("every"), f.Changed("keep")); err != nil {
 			return err
 		}
+		if !f.Changed("admin") && b.data == "" {
+			if err := a.checkDefaultAdmin(); err != nil {
+				return err
+			}
+		}
 		dir, err := filepath.Abs(args[0])
 		if err != nil {
 			return err
@@ -160,6 +166,24 @@ func newBackup(a *app) *cobra.Command {
 	})
 	cmd.AddCommand(newBackupVerify(a))
 	return cmd
+}
+
+// checkDefaultAdmin refuses the default of --admin if the other commands use another server than the default one: the
+// copy would have the data of a server that the caller does not expect.
+func (a *app) checkDefaultAdmin() error {
+	c, name, err := a.selectedContext(a.env("ARCP_CONTEXT"))
+	if err != nil {
+		return err
+	}
+	from := "$ARCP_URL"
+	if name != "" {
+		from = "the context " + name
+	}
+	if u := cmp.Or(c.URL, a.env("ARCP_URL"), defaultURL); u != defaultURL {
+		return usagef("%s names the server at %s: give --admin with the URL of its admin listener, such as %s, which its start line names; or --data DIR for a stopped server",
+			from, u, defaultAdmin)
+	}
+	return nil
 }
 
 func (a *app) backup(ctx context.Context, dir string, b *backupFlags) error {

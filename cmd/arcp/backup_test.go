@@ -95,6 +95,8 @@ func TestBackupIsWrittenForTheCaller(t *testing.T) {
 	wantRefusal(t, cli(t, "backup", "three", "--admin", "http://"), exitUsage, "give the URL of the admin listener")
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL, "--data", "x"), exitUsage, "--admin and --data exclude each other: give one of them")
 	wantRefusal(t, cli(t, "backup", "three", "--data", "nowhere"), exitFailed, "nowhere is not a data directory: no such file")
+	t.Setenv("ARCP_URL", "ws://127.0.0.1:7779/arcp")
+	wantRefusal(t, cli(t, "backup", "three"), exitUsage, "$ARCP_URL names the server at ws://127.0.0.1:7779/arcp: give --admin")
 	shown = &backupKey{key.file, "another one"}
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitDenied,
 		"backup refused: send the header Arcp-Backup-Key with the content of "+key.file)

@@ -108,18 +108,11 @@ func (tg *target) applyContext(a *app) error {
 	switch {
 	case tg.context != "" && tg.url != "":
 		return usagef("--context and --url exclude each other: give one")
-	case tg.url != "", name == "" && a.env("ARCP_URL") != "":
+	case tg.url != "":
 		return nil
 	}
-	all, err := readContexts()
-	if err != nil {
-		return err
-	}
-	if name = cmp.Or(name, all.Current); name == "" {
-		return nil
-	}
-	c, err := all.named(name)
-	if err != nil {
+	c, name, err := a.selectedContext(name)
+	if err != nil || name == "" {
 		return err
 	}
 	tg.usedContext = name
@@ -128,6 +121,23 @@ func (tg *target) applyContext(a *app) error {
 		tg.token, err = readTokenFile(c.TokenFile)
 	}
 	return err
+}
+
+// selectedContext returns the context with a name, or without one the current context unless $ARCP_URL is set. It
+// returns an empty name if no context is selected.
+func (a *app) selectedContext(name string) (c clientContext, selected string, err error) {
+	if name == "" && a.env("ARCP_URL") != "" {
+		return c, "", nil
+	}
+	all, err := readContexts()
+	if err != nil {
+		return c, "", err
+	}
+	if name = cmp.Or(name, all.Current); name == "" {
+		return c, "", nil
+	}
+	c, err = all.named(name)
+	return c, name, err
 }
 
 // readTokenFile reads a token from a file that only its owner can read.
