@@ -77,6 +77,9 @@ type Runtime struct {
 // ErrShutdown is returned by Serve and Ready after the start of Shutdown.
 var ErrShutdown = conn.ErrShutdown
 
+// ErrDiskFull is returned by Ready while sessions are refused because the disk is nearly full (Config.MinFree).
+var ErrDiskFull = errors.New("the disk is nearly full")
+
 // New returns a runtime that owns cfg.Store. It first recovers the live jobs of the store: each one
 // continues or fails, depending on its tool. The error names a missing or invalid member of cfg, or
 // comes from the store. After an error the caller still owns the store.
@@ -582,14 +585,17 @@ func (r *Runtime) Store() store.Store { return r.cfg.Store }
 // of the store that is made meanwhile then has the content of all its artifacts.
 func (r *Runtime) HoldArtifacts() (release func()) { return artifact.Hold(r.artifacts.Store) }
 
-// Ready returns nil if new sessions are accepted. Otherwise it returns ErrShutdown, or the error of
-// the store that has failed.
+// Ready returns nil if new sessions are accepted, other than beyond Config.Limits. Otherwise it returns ErrShutdown,
+// ErrDiskFull, or the error of the store that has failed.
 func (r *Runtime) Ready() error {
 	if err := r.broken.Load(); err != nil {
 		return fmt.Errorf("store: %w", *err)
 	}
-	if r.conns.Stopping() {
+	switch {
+	case r.conns.Stopping():
 		return ErrShutdown
+	case r.space.DiskExhausted():
+		return ErrDiskFull
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -132,7 +133,7 @@ func (s *server) backup(ctx context.Context, data, dir string) error {
 	if rt == nil {
 		return errStarting
 	}
-	if err := rt.Ready(); err != nil {
+	if err := rt.Ready(); err != nil && !errors.Is(err, runtime.ErrDiskFull) { // the copy may be on another disk
 		return err
 	}
 	defer rt.HoldArtifacts()()
