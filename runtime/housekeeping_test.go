@@ -396,6 +396,36 @@ func TestDiskWatchWhileBusyAndDraining(t *testing.T) {
 	})
 }
 
+// While jobs are refused, tools.policy has the refusal; while sessions are refused too, the runtime is not ready.
+func TestFullDiskIsReported(t *testing.T) {
+	var free atomic.Uint64
+	free.Store(100)
+	inBubble(t, func(c *runtime.Config) {
+		c.FreeSpace = func() (uint64, error) { return free.Load(), nil }
+		c.MinFree = 100
+	}, func(f *fixture) {
+		p := f.dial("alice")
+		for _, c := range []struct {
+			free  uint64
+			ready error
+			text  any // nil: jobs are accepted
+		}{{100, nil, nil}, {99, nil, "the disk is nearly full"}, {50, nil, "the disk is nearly full"}, {49, runtime.ErrDiskFull, ""}, {120, nil, nil}} {
+			free.Store(c.free)
+			time.Sleep(10 * time.Second)
+			if err := f.rt.Ready(); !errors.Is(err, c.ready) {
+				t.Errorf("with %d bytes Ready returns %v, want %v", c.free, err, c.ready)
+			}
+			if c.ready != nil {
+				continue // tools.policy is refused too
+			}
+			refusal, _ := p.must("tools.policy", `{}`)["refusal"].(map[string]any)
+			if refusal["message"] != c.text {
+				t.Errorf("with %d bytes tools.policy has the refusal %v, want %v", c.free, refusal, c.text)
+			}
+		}
+	})
+}
+
 // A tool that waits for room on the disk can be cancelled.
 func TestCancelWhileFull(t *testing.T) {
 	var free atomic.Uint64

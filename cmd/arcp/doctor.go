@@ -125,6 +125,10 @@ func (a *app) printDiagnosis(d *diagnosis) error {
 type caller struct {
 	Principal string   `json:"principal"`
 	Roles     []string `json:"roles"`
+
+	// Refusal is why every job of the caller would be refused now; nil: one would be accepted, or the runtime is
+	// older than this member.
+	Refusal *arcp.Error `json:"refusal"`
 }
 
 // session runs the checks that need a session.
@@ -149,8 +153,11 @@ func (d *diagnosis) session(ctx context.Context, a *app, tg *target) {
 		d.add("jobs", statusProblem, "see the server's log and /readyz?verbose of its admin listener",
 			"the runtime refuses jobs: %s", readable(err))
 		return
+	case self.Refusal != nil:
+		d.add("jobs", statusProblem, "", "the runtime refuses all jobs of %s: %s", self.Principal, self.Refusal.Message)
+	default:
+		d.add("jobs", statusOK, "", "the runtime accepts jobs of %s with the roles %s", self.Principal, strings.Join(self.Roles, ", "))
 	}
-	d.add("jobs", statusOK, "", "the runtime accepts jobs of %s with the roles %s", self.Principal, strings.Join(self.Roles, ", "))
 	isAdmin := slices.Contains(self.Roles, "admin")
 	d.artifacts(ctx, c)
 	d.credentials(ctx, c, isAdmin)

@@ -202,7 +202,7 @@ func fakeAdmin(t *testing.T) string {
 
 func TestDoctorOfCredentials(t *testing.T) {
 	answers := map[string]any{
-		"tools.policy": caller{"root", []string{"client", "admin"}},
+		"tools.policy": caller{Principal: "root", Roles: []string{"client", "admin"}, Refusal: arcp.Errorf(arcp.CodeResourceExhausted, "limit of 1 jobs reached (max-jobs)")},
 		"jobs.credentials": arcp.Page[arcp.CredentialView]{Items: []arcp.CredentialView{
 			{JobID: "job_a", Provisioner: "gateway", Principal: "alice", State: "live", CredentialIDs: []string{"key-1"}},
 			{JobID: "job_b", Provisioner: "gateway", Principal: "alice", State: "revoking",
@@ -291,7 +291,7 @@ func TestDoctorOfWorkers(t *testing.T) {
 		"job_5": {Principal: "bob", Agent: "py.up@1.0.0", Waiting: &arcp.JobWaiting{Reason: arcp.WaitWorker, Since: day}},
 	}
 	answers := map[string]any{
-		"tools.policy":    caller{"alice", []string{"client"}},
+		"tools.policy":    caller{Principal: "alice", Roles: []string{"client"}},
 		"registry.leases": arcp.Page[arcp.ResourceLeaseView]{Items: []arcp.ResourceLeaseView{}},
 		"artifact.put":    arcp.ArtifactObject{ArtifactID: "art_1"},
 		"artifact.get":    arcp.ArtifactChunk{Data: []byte("arcp doctor")},

@@ -157,6 +157,9 @@ func readable(err error) string {
 	if id := oldestAvailable(e); id != "" {
 		text += "; the oldest available event is " + id
 	}
+	if after, ok := arcp.RetryAfterOf(e.Details); ok && e.Retryable && after > 0 {
+		text += "; try again in " + after.String()
+	}
 	return text
 }
 

@@ -134,7 +134,10 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 	want("the second token", "second", exitOK)
 	wantOutcome(t, "one job", cli(t, "invoke", "demo.sleep", `{"ms":600000}`, "--detach", "--url", p.url, "--token", "second"), exitOK, "", "")
 	wantOutcome(t, "a second one, over the new limit", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "second"),
-		exitFailed, "", "limit of 2 jobs reached")
+		exitFailed, "", "limit of 2 jobs reached (max-jobs); try again in 1s")
+	if o := cli(t, "doctor", "--url", p.url, "--token", "second"); o.code != exitFailed || !strings.Contains(o.stdout, "the runtime refuses all jobs of alice: limit of 2 jobs reached") {
+		t.Errorf("doctor at the limit of jobs: %v", o)
+	}
 	if !strings.Contains(p.errs.String(), `"settings":["max-frame"]`) {
 		t.Errorf("log = %s, want it to say that max-frame needs a restart", p.errs)
 	}

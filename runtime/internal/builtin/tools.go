@@ -151,6 +151,7 @@ type toolsPolicyOut struct {
 	Roles      []string        `json:"roles"`
 	Lease      arcp.Raw        `json:"lease,omitzero"` // lease of a job without a lease_request, and the bound of other jobs
 	Overlay    overlayOut      `json:"overlay"`
+	Refusal    *arcp.Error     `json:"refusal,omitzero"` // why every job of the session would be refused now; nil: one would be accepted
 	Generation uint64          `json:"generation"`
 	Items      []toolPolicy    `json:"items"`
 	NextCursor string          `json:"next_cursor,omitzero"`
@@ -187,6 +188,7 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 		SessionID:  string(v.Session()),
 		Trust:      v.Trust(),
 		Roles:      append([]string{}, v.Roles()...),
+		Refusal:    v.JobRefusal(),
 		Generation: v.Catalog().Generation(),
 		Overlay: overlayOut{
 			rec.Revision, rec.IncludeBase,

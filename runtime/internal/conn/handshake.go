@@ -158,8 +158,8 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 	})
 	if full != nil {
 		s.opts.Metrics.RateLimited.WithLabelValues(full.Limit).Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted,
-			"limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
+		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached (max-%s)", full.N,
+			strings.ReplaceAll(full.Limit, "_", " "), strings.ReplaceAll(full.Limit, "_", "-")).RetryAfter(1)
 	}
 	if evicted {
 		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()

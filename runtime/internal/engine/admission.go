@@ -24,9 +24,28 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 	return refused.err
 }
 
+// JobRefusal returns why every job of the caller's session would be refused now: for lack of space, because of the
+// limits of jobs or a shutdown; nil: one would be accepted.
+func (j builtinJob) JobRefusal() *arcp.Error {
+	e, r := j.s.e, j.s.run
+	if err := e.checkSpace(false); err != nil {
+		return err.err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shutdown.draining() {
+		return errShuttingDown()
+	}
+	e.jobs.uncountConcluded()
+	if err := e.jobs.checkCounts(r.row.Principal, r.row.Session, r.maxJobs); err != nil {
+		return err.err
+	}
+	return nil
+}
+
 // reserve is admit without metrics.
 func (e *Engine) reserve(r *run, maxJobs int) *limitError {
-	if err := e.checkSpace(r); err != nil {
+	if err := e.checkSpace(r.builtin()); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -60,11 +79,11 @@ func (e *Engine) reserve(r *run, maxJobs int) *limitError {
 
 // checkSpace refuses a job for lack of space. A built-in tool can be called at the bound of the store, and until
 // the disk is exhausted: jobs.delete makes room, and the job of the call can be deleted as soon as it ends.
-func (e *Engine) checkSpace(r *run) *limitError {
+func (e *Engine) checkSpace(builtin bool) *limitError {
 	switch {
-	case e.cfg.Space.DiskExhausted(), e.cfg.Space.DiskFull() && !r.builtin():
+	case e.cfg.Space.DiskExhausted(), e.cfg.Space.DiskFull() && !builtin:
 		return &limitError{"disk", arcp.Errorf(arcp.CodeResourceExhausted, "the disk is nearly full").RetryAfter(retryAfterFull)}
-	case e.cfg.Space.DataFull() && !r.builtin():
+	case e.cfg.Space.DataFull() && !builtin:
 		return &limitError{"data", arcp.Errorf(arcp.CodeResourceExhausted, "the runtime stores as much data as it may").RetryAfter(retryAfterFull)}
 	}
 	return nil

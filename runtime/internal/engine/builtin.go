@@ -29,6 +29,7 @@ type Viewer interface {
 	Trust() arcp.TrustLevel
 	Roles() []string
 	JobLease() *lease.Lease // of the job; nil: it has none
+	JobRefusal() *arcp.Error
 }
 
 func (j builtinJob) Catalog() *catalog.Snapshot { return j.s.catalog }

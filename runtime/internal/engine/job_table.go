@@ -269,24 +269,32 @@ func (t *jobTable) check(r *run, maxJobs int) *limitError {
 		}
 		return t.checkArguments(r)
 	}
-	perPrincipal := t.limits.MaxJobsPerPrincipal
-	if maxJobs > 0 {
-		perPrincipal = maxJobs
-	}
-	for _, l := range [...]struct {
-		name     string
-		n, limit int
-	}{
-		{"jobs", t.counted, t.limits.MaxJobs},
-		{"jobs_per_principal", t.perPrincipal[r.row.Principal], perPrincipal},
-		{"jobs_per_session", t.perSession[r.row.Session].counted, t.limits.MaxJobsPerSession},
-	} {
-		if l.limit > 0 && l.n >= l.limit {
-			return &limitError{l.name, arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", l.limit,
-				strings.ReplaceAll(l.name, "_", " ")).RetryAfter(retryAfter)}
-		}
+	if err := t.checkCounts(r.row.Principal, r.row.Session, maxJobs); err != nil {
+		return err
 	}
 	return t.checkArguments(r)
+}
+
+// checkCounts refuses a job of a tool that is not built in, if the limits of jobs are reached.
+func (t *jobTable) checkCounts(principal string, session arcp.SessionID, maxJobs int) *limitError {
+	perPrincipal, setting := t.limits.MaxJobsPerPrincipal, "max-jobs-per-principal"
+	if maxJobs > 0 {
+		perPrincipal, setting = maxJobs, "limits.jobs of the principal"
+	}
+	for _, l := range [...]struct {
+		name, setting string
+		n, limit      int
+	}{
+		{"jobs", "max-jobs", t.counted, t.limits.MaxJobs},
+		{"jobs_per_principal", setting, t.perPrincipal[principal], perPrincipal},
+		{"jobs_per_session", "max-jobs-per-session", t.perSession[session].counted, t.limits.MaxJobsPerSession},
+	} {
+		if l.limit > 0 && l.n >= l.limit {
+			return &limitError{l.name, arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached (%s)", l.limit,
+				strings.ReplaceAll(l.name, "_", " "), l.setting).RetryAfter(retryAfter)}
+		}
+	}
+	return nil
 }
 
 // checkArguments refuses a job if its arguments and the arguments of all active jobs together
