@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -163,6 +164,9 @@ func openDB(dir string, lock *pdb.Lock, opts *Options) (db *pdb.DB, err error) {
 	}
 	defer recoverDamage(&err)
 	if !desc.Exists { // the first log has an older form that checkWALs cannot read
+		if err := checkUnused(dir, opts.fs); err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
 		if err := create(dir, lock, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", dir, err)
 		}
@@ -171,6 +175,21 @@ func openDB(dir string, lock *pdb.Lock, opts *Options) (db *pdb.DB, err error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return db, nil
+}
+
+// checkUnused refuses a directory with data but without the file that names the list of files. Pebble would
+// create an empty database there, and delete the data. The file is older than the first log.
+func checkUnused(dir string, f vfs.FS) error {
+	names, err := f.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if slices.Contains([]string{".sst", ".blob", ".log"}, path.Ext(name)) {
+			return fmt.Errorf("%s is here, but the list of files is missing; restore the directory from a copy", name)
+		}
+	}
+	return nil
 }
 
 // create creates an empty database and closes it.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -338,6 +339,30 @@ func TestForeignDirectoryIsRefused(t *testing.T) {
 	}
 	_, err = Open(dir, Options{})
 	wantError(t, err, nil, dir+": it holds data of another program")
+}
+
+// A directory without the file that names the list of files is refused and not changed. After a crash while
+// the directory is created there is no data: it is opened.
+func TestMissingListOfFilesIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir, Options{})
+	commit(t, s, newSession(sess), newJob(job))
+	must(s.Close())
+	markers := must2(filepath.Glob(filepath.Join(dir, "marker.manifest.*")))
+	if len(markers) != 1 {
+		t.Fatalf("markers: %v", markers)
+	}
+	must(os.Remove(markers[0]))
+	before := files(t, dir)
+	_, err := Open(dir, Options{})
+	wantError(t, err, nil, "the list of files is missing")
+	if !maps.Equal(before, files(t, dir)) {
+		t.Error("the directory was changed")
+	}
+
+	created := t.TempDir()
+	must(os.WriteFile(filepath.Join(created, "MANIFEST-000001"), nil, 0o600))
+	mustOpen(t, created, Options{})
 }
 
 // TestCallsFailAfterAFailedCommit checks that all calls fail after a failed commit.
