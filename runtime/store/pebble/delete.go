@@ -85,7 +85,7 @@ func (e *encoder) deleteAll(b *pdb.Batch, it *pdb.Iterator, prefix []byte) error
 		}
 		must(b.Delete(it.Key(), nil))
 	}
-	if err := it.Error(); err != nil {
+	if err := readable(it.Error()); err != nil {
 		return fmt.Errorf("key after %q: %w", prefix, err)
 	}
 	return nil

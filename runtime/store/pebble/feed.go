@@ -179,7 +179,7 @@ func (s *Store) Feeds(ctx context.Context, fn func(principal string) bool) error
 		}
 		ok = it.SeekGE(after(feedKey(nil, tFeed, name)))
 	}
-	return it.Error()
+	return readable(it.Error())
 }
 
 // Records calls fn for the records whose key begins with a prefix.
@@ -204,7 +204,7 @@ func (s *Store) Records(ctx context.Context, prefix, after string, fn func(store
 			return nil
 		}
 	}
-	return it.Error()
+	return readable(it.Error())
 }
 
 func recordBounds(prefix string) *pdb.IterOptions {

@@ -123,7 +123,7 @@ func (s *Store) eachJob(ctx context.Context, r keyRange, n int, fn func(store.Jo
 			return nil
 		}
 	}
-	return it.Error()
+	return readable(it.Error())
 }
 
 // viewPair opens an iterator within bounds, and one over all keys of the same snapshot.
@@ -160,5 +160,5 @@ func (s *Store) Sessions(ctx context.Context, fn func(store.Session) bool) error
 			return nil
 		}
 	}
-	return it.Error()
+	return readable(it.Error())
 }

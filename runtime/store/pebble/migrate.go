@@ -74,7 +74,7 @@ func (o opener) indexJobs() error {
 		}
 		b.Reset()
 	}
-	if err := it.Error(); err != nil {
+	if err := readable(it.Error()); err != nil {
 		return err
 	}
 	return b.Commit(pdb.NoSync) // the format number is synced after it

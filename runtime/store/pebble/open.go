@@ -243,7 +243,7 @@ func (o opener) loadLastJob() error {
 	if it.Last() {
 		o.enc.lastJob = append(o.enc.lastJob, it.Key()...)
 	}
-	return joinClose(it.Error(), it)
+	return readable(joinClose(it.Error(), it))
 }
 
 // checkFormat writes the format number into a new store. It migrates a store of an older
@@ -289,7 +289,7 @@ func (o opener) create(dir string) error {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	empty := !it.First()
-	if err := joinClose(it.Error(), it); err != nil {
+	if err := readable(joinClose(it.Error(), it)); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	if !empty {
@@ -326,7 +326,7 @@ func (o opener) loadLive() error {
 		o.live.Add(1)
 		o.liveJobs.add(&j)
 	}
-	return it.Error()
+	return readable(it.Error())
 }
 
 func (o opener) loadFollows() (map[arcp.JobID][]sequence.FollowChange, error) {
@@ -343,7 +343,7 @@ func (o opener) loadFollows() (map[arcp.JobID][]sequence.FollowChange, error) {
 		}
 		follows[f.Job] = append(follows[f.Job], f)
 	}
-	return follows, it.Error()
+	return follows, readable(it.Error())
 }
 
 func readFollow(it *pdb.Iterator) (f sequence.FollowChange, err error) {

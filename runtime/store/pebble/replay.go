@@ -104,7 +104,7 @@ func (rp *replay) next() (found bool, err error) {
 	if rp.it.Next() && bytes.HasPrefix(rp.it.Key(), rp.trail.records) {
 		return true, nil
 	}
-	return false, rp.it.Error()
+	return false, readable(rp.it.Error())
 }
 
 // emit calls fn for the events of a run after the position. more is false if fn returned

@@ -104,7 +104,7 @@ func (s *source) Keys(prefix string, fn func(key string)) error {
 	for ok := it.First(); ok; ok = it.Next() {
 		fn(string(it.Key()[len(tRecord):]))
 	}
-	return it.Error()
+	return readable(it.Error())
 }
 
 func (s *source) Key(principal, key string) (id arcp.JobID, digest string, err error) {
