@@ -194,6 +194,8 @@ func TestCheckMissingRows(t *testing.T) {
 		t.Errorf("problems = %q, want the missing events", found)
 	}
 	s = reopen(t, dir)
+	err := s.JobEvents(t.Context(), job, 0, func(*store.Event) bool { return true })
+	wantError(t, err, nil, `job "job_1": the events from 1 to 3 are missing`)
 	must(s.db.Delete(jobKey(nil, tJob, job), nil))
 	must(s.db.DeleteRange([]byte(tChunk), after([]byte(tChunk)), nil))
 	must(s.Close())

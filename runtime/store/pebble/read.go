@@ -99,11 +99,15 @@ func (s *Store) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn f
 	if err := lookup(it, jobKey(nil, tJob, id), exists); err != nil {
 		return named(err, "job", string(id))
 	}
-	n := 0
-	err = eachEvent(it, id, after, func(e *store.Event) bool {
+	n, more, c := 0, true, chunks{it: it}
+	err = c.each(id, after, func(e *store.Event) bool {
 		n++
-		return (n%1024 != 0 || ctx.Err() == nil) && fn(e)
+		more = (n%1024 != 0 || ctx.Err() == nil) && fn(e)
+		return more
 	})
+	if err == nil && more {
+		err = named(c.atEnd(), "job", string(id))
+	}
 	if err == nil {
 		err = context.Cause(ctx)
 	}
@@ -163,6 +167,15 @@ func (c *chunks) from(id arcp.JobID, jseq uint64) ([]store.Event, error) {
 	}
 	skip := jseq - numberAt(c.it.Key())
 	return events[min(skip, uint64(len(events))):], nil
+}
+
+// atEnd returns an error if there are later chunks of the job of which from has returned no events.
+func (c *chunks) atEnd() error {
+	c.valid = false
+	if c.it.Next() && bytes.HasPrefix(c.it.Key(), c.key[:len(c.key)-8]) {
+		return fmt.Errorf("the events from %d to %d are missing", numberAt(c.key), numberAt(c.it.Key())-1)
+	}
+	return readable(c.it.Error())
 }
 
 func decodeChunk(it *pdb.Iterator) ([]store.Event, error) {
