@@ -52,13 +52,21 @@ const repeats = 2
 // The order and the number of frames, texts, numbers, ids and the content of tools are not compared.
 // A difference is one that each repetition of the check shows. Options.StopAfter is not used, and
 // Options.OnResult receives the results of both servers, and Options.OnRepeat the checks that are
-// repeated. An error means that no check could run with one of the servers.
+// repeated. An error means that no check could run with one of the servers, or that the second one
+// does not answer in the dialect.
 func RunAgainst(ctx context.Context, first, second Target, opts Options) (Report, error) {
 	opts.StopAfter = nil
 	var sides [2]*side
 	for i, target := range []*Target{&first, &second} {
 		r := &runner{target: target, opts: &opts, captured: &captures{}}
-		report, err := r.report(ctx)
+		var report Report
+		var err error
+		if i == 1 {
+			err = r.answers(ctx)
+		}
+		if err == nil {
+			report, err = r.report(ctx)
+		}
 		if err != nil && i == 1 && !errors.Is(err, ErrNoChecks) {
 			err = fmt.Errorf("the second server: %w", err)
 		}

@@ -18,6 +18,7 @@ type TextOptions struct {
 func WriteText(w io.Writer, r *Report, opts TextOptions) error {
 	p := &textPrinter{w: w, color: opts.Color}
 	p.printf("%s %s at %s\n", orUnknown(r.Runtime.Kind), r.Runtime.Version, orUnknown(r.URL))
+	p.printf("dialect: %s\n", r.Dialect)
 	if r.Seed != 0 {
 		p.printf("order of the checks: seed %d\n", r.Seed)
 	}

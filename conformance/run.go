@@ -158,12 +158,9 @@ func (r *runner) report(ctx context.Context) (Report, error) {
 	if len(checks) == 0 {
 		return report, ErrNoChecks
 	}
-	conn, err := r.target.dial(ctx)
-	if err != nil {
-		return report, fmt.Errorf("conformance: connect: %w", err)
+	if err := r.reach(ctx); err != nil {
+		return report, err
 	}
-	_ = conn.Abort() // this connection only proves that a server listens
-
 	r.server = r.probe(ctx, checks)
 	report.Runtime, report.Habits = r.server.accepted.Runtime, r.server.habits
 	report.Results = append(r.runChosen(ctx, checks), r.frameResults(r.target.Dialect, checks)...)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance"
 )
 
@@ -17,7 +16,8 @@ type failurePolicy struct {
 	baselineFile string
 
 	weakest  conformance.Level
-	baseline conformance.Baseline // nil: none
+	before   *conformance.Report  // the report in baselineFile; nil: none
+	baseline conformance.Baseline // of before; nil: none
 }
 
 func (p *failurePolicy) addTo(cmd *cobra.Command) {
@@ -31,7 +31,7 @@ func (p *failurePolicy) addTo(cmd *cobra.Command) {
 }
 
 // read checks the flags and reads the baseline.
-func (p *failurePolicy) read(d arcp.Dialect) error {
+func (p *failurePolicy) read() (err error) {
 	if err := oneOf("fail-on", p.failOn, texts(conformance.Levels)...); err != nil {
 		return &exitError{exitUsage, err}
 	}
@@ -42,12 +42,10 @@ func (p *failurePolicy) read(d arcp.Dialect) error {
 	if p.baselineFile == "" {
 		return nil
 	}
-	before, err := readReport("baseline", p.baselineFile, d)
-	if err != nil {
-		return err
+	if p.before, err = readReport("baseline", p.baselineFile); err == nil {
+		p.baseline = conformance.NewBaseline(p.before)
 	}
-	p.baseline = conformance.NewBaseline(before)
-	return nil
+	return err
 }
 
 // counts reports whether a result makes the exit code 1.

@@ -19,6 +19,7 @@ import (
 type conformanceRun struct {
 	filter  checkFilter
 	since   string
+	before  *conformance.Report // the report in since; nil: none
 	opts    conformance.Options
 	target  conformance.Target
 	jwt     conformance.JWT
@@ -41,8 +42,10 @@ func newConformanceRun(a *app) *cobra.Command {
 			"Exit code 1 if a check of the level must fails. --fail-on names a weaker level, and\n" +
 			"--strict counts every check. With --baseline only failures that an earlier report does\n" +
 			"not have count. With --against the exit code is 1 if the two servers differ.\n\n" +
-			"With --dialect draft the checks play a client library of the draft dialect, and judge every\n" +
-			"frame of the runtime as that library decodes it.\n\n" +
+			"The checks speak the dialect in which the server answers: session.open of rfc is tried\n" +
+			"first, and session.hello of draft after it. --dialect names one.\n\n" +
+			"In the draft dialect the checks play a client library, and judge every frame of the\n" +
+			"runtime as that library decodes it.\n\n" +
 			wrapped("Groups: "+strings.Join(conformance.Groups(arcp.DialectRFC), ", ")) + "\n\n" +
 			wrapped("Groups of the draft dialect: "+strings.Join(conformance.Groups(arcp.DialectDraft), ", ")),
 		Example: "  arcp conformance run --report html=report.html --report json=report.json\n" +
@@ -51,6 +54,9 @@ func newConformanceRun(a *app) *cobra.Command {
 		Args: noArgs,
 	}
 	t := addTargetWith(cmd, addDocumentOutput(cmd))
+	t.otherwise = autoDialect
+	cmd.Flags().Lookup("dialect").Usage = "dialect that the checks speak: rfc, draft (session.hello of draft 1.1), or auto, " +
+		"the one in which the server answers, rfc first; default: $ARCP_DIALECT, or auto"
 	r.subject.add(cmd)
 	r.filter.addTo(cmd, "must, should, may")
 	r.reports.addTo(cmd.Flags())
@@ -63,14 +69,6 @@ func newConformanceRun(a *app) *cobra.Command {
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := r.subject.resolve(a, t); err != nil {
 			return err
-		}
-		switch r.target.Dialect = t.spoken(); {
-		case t.dialect == autoDialect:
-			return usagef("the checks speak one dialect: use --dialect rfc or --dialect draft")
-		case r.target.Dialect == arcp.DialectDraft && r.library == "":
-			r.library = string(strict.TypeScript)
-		case r.target.Dialect != arcp.DialectDraft && r.library != "":
-			return usagef("--library is for --dialect draft")
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
@@ -105,9 +103,23 @@ func (r *conformanceRun) addTo(f *pflag.FlagSet) {
 func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	r.target.URL, r.target.TLS, r.target.Token = t.url, t.tls, t.token
 	r.subject.configure(&r.target) // before the flags are judged: the file may have what they lack
-	for _, step := range []func() error{r.choose, r.signs, r.reports.parse,
-		func() error { return r.policy.read(r.target.Dialect) }} {
+	for _, step := range []func() error{r.read, r.signs, r.reports.parse, r.policy.read} {
 		if err := step(); err != nil {
+			return err
+		}
+	}
+	if t.dialect != autoDialect { // a mistake is found before the server is started
+		if err := r.choose(t.spoken()); err != nil {
+			return err
+		}
+	}
+	stop, err := r.subject.start(ctx, &r.target)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	if t.dialect == autoDialect {
+		if err := r.detect(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -115,11 +127,11 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 		_, err := fmt.Fprintf(a.stderr, "every chosen check passed in %s\n", r.since)
 		return err
 	}
-	stop, err := r.subject.start(ctx, &r.target)
-	defer stop()
-	if err != nil {
-		return err
-	}
+	return r.perform(ctx, a, t)
+}
+
+// perform runs the chosen checks, and writes the reports.
+func (r *conformanceRun) perform(ctx context.Context, a *app, t *target) error {
 	r.opts.StopAfter = r.policy.stopAfter()
 	done := r.watch(a)
 	report, err := r.second.run(ctx, r.target, r.opts)
@@ -138,6 +150,18 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 		return r.second.exit(&report)
 	}
 	return r.policy.exit(a, &report)
+}
+
+// detect chooses the checks of the dialect in which the server answers.
+func (r *conformanceRun) detect(ctx context.Context, t *target) error {
+	d, err := conformance.DetectDialect(ctx, r.target, r.opts)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return runProblem(t, err)
+	}
+	return r.choose(d)
 }
 
 // runProblem returns the error of a run in which no check ran.
@@ -164,14 +188,9 @@ func libraries() (names []string) {
 	return names
 }
 
-// choose sets the options that select checks, and refuses words that select nothing.
-func (r *conformanceRun) choose() error {
-	var levels []conformance.Level
-	if len(r.filter.ids) > 0 && len(r.filter.levels) == 0 {
-		levels = conformance.Levels // a named check runs whatever its level is
-	}
-	chosen, err := r.filter.options(conformance.Groups(r.target.Dialect), levels)
-	if err != nil {
+// read refuses words that select nothing in any dialect, and reads the report of --since.
+func (r *conformanceRun) read() (err error) {
+	if _, err := r.filter.options(allGroups(), nil); err != nil {
 		return err
 	}
 	if r.library != "" {
@@ -180,6 +199,31 @@ func (r *conformanceRun) choose() error {
 		}
 		r.target.Library = strict.Library(r.library)
 	}
+	if r.since != "" {
+		r.before, err = readReport("since", r.since)
+	}
+	return err
+}
+
+// choose sets the options that select the checks of a dialect. It refuses flags that are about
+// another dialect.
+func (r *conformanceRun) choose(d arcp.Dialect) error {
+	if r.target.Dialect = d; d != arcp.DialectDraft && r.library != "" {
+		return usagef("--library is for --dialect draft")
+	}
+	for _, err := range []error{sameDialect("since", r.since, r.before, d), sameDialect("baseline", r.policy.baselineFile, r.policy.before, d)} {
+		if err != nil {
+			return err
+		}
+	}
+	var levels []conformance.Level
+	if len(r.filter.ids) > 0 && len(r.filter.levels) == 0 {
+		levels = conformance.Levels // a named check runs whatever its level is
+	}
+	chosen, err := r.filter.options(conformance.Groups(d), levels)
+	if err != nil {
+		return err
+	}
 	o := &r.opts
 	o.Groups, o.IDs, o.Levels, o.Sections = chosen.Groups, chosen.IDs, chosen.Levels, chosen.Sections
 	return r.chooseSince()
@@ -187,12 +231,8 @@ func (r *conformanceRun) choose() error {
 
 // chooseSince restricts the checks to those that did not pass in the report of --since.
 func (r *conformanceRun) chooseSince() error {
-	if r.since == "" {
+	if r.before == nil {
 		return nil
-	}
-	before, err := readReport("since", r.since, r.target.Dialect)
-	if err != nil {
-		return err
 	}
 	chosen := r.opts.Selected(r.target.Dialect)
 	if len(chosen) == 0 {
@@ -200,8 +240,8 @@ func (r *conformanceRun) chooseSince() error {
 	}
 	r.opts.IDs = nil
 	repeated := map[string]bool{} // ids of the checks to run again
-	statuses := conformance.NewBaseline(before)
-	for _, res := range before.Results {
+	statuses := conformance.NewBaseline(r.before)
+	for _, res := range r.before.Results {
 		if statuses[res.ID] != conformance.Passed {
 			repeated[res.ID], repeated[res.During] = true, true
 		}
@@ -214,8 +254,8 @@ func (r *conformanceRun) chooseSince() error {
 	return nil
 }
 
-// readReport reads the JSON report that a flag names. Its checks must be of the dialect.
-func readReport(flag, path string, d arcp.Dialect) (*conformance.Report, error) {
+// readReport reads the JSON report that a flag names.
+func readReport(flag, path string) (*conformance.Report, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, usagef("--%s %s: %w", flag, path, cause(err))
@@ -225,10 +265,15 @@ func readReport(flag, path string, d arcp.Dialect) (*conformance.Report, error) 
 	if err != nil {
 		return nil, usagef("--%s %s: %w; `arcp conformance run --report json=FILE` writes one", flag, path, err)
 	}
-	if other := report.Results[0].Dialect; other != d {
-		return nil, usagef("--%s %s: the report is about the dialect %s, and this run about %s", flag, path, other, d)
-	}
 	return report, nil
+}
+
+// sameDialect returns an error if the report that a flag names is about another dialect.
+func sameDialect(flag, path string, report *conformance.Report, d arcp.Dialect) error {
+	if report == nil || report.Results[0].Dialect == d {
+		return nil
+	}
+	return usagef("--%s %s: the report is about the dialect %s, and this run about %s", flag, path, report.Results[0].Dialect, d)
 }
 
 // signs reads the key that the checks sign tokens with.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance"
+	"github.com/arcpd/arcpd/transport"
 )
 
 func TestConformanceList(t *testing.T) {
@@ -77,7 +78,7 @@ func TestFailurePolicy(t *testing.T) {
 		{failurePolicy{failOn: "must", baseline: baseline}, result("new", conformance.Must), true},
 		{failurePolicy{failOn: "must", baseline: baseline}, result("passed", conformance.Should), false},
 	} {
-		if err := c.policy.read(arcp.DialectRFC); err != nil {
+		if err := c.policy.read(); err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
@@ -143,7 +144,7 @@ func TestConformanceFlagsAreChecked(t *testing.T) {
 		{"same file", "two reports have the same file", []string{"--report", "json=" + dir + "/x", "--report", "html=" + dir + "/./x"}},
 		{"since", "--since /nonexistent: no such file", []string{"--since", "/nonexistent"}},
 		{"baseline", "--baseline " + odd + ": not a JSON report", []string{"--baseline", odd}},
-		{"dialect of the baseline", "the report is about the dialect draft, and this run about rfc", []string{"--baseline", draft}},
+		{"dialect of the baseline", "the report is about the dialect draft, and this run about rfc", []string{"--baseline", draft, "--dialect", "rfc"}},
 		{"section", "no check is chosen", []string{"--section", "RFC §999", "--since", draft, "--dialect", "draft"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -232,4 +233,61 @@ func TestConformanceAgainst(t *testing.T) {
 			t.Errorf("%v: exit code %d, want %d", args, o.code, exitUsage)
 		}
 	}
+}
+
+// draftRuntime is a server on a unix socket that answers session.hello only, and reports the token of each.
+func draftRuntime(t *testing.T) (url string, tokens <-chan string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := transport.ListenUnix(path, transport.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	received := make(chan string, 100)
+	serve := func(c transport.Conn) {
+		defer c.Abort()
+		frame, err := c.Read()
+		if err != nil {
+			return
+		}
+		var hello struct {
+			Type    string
+			Payload struct{ Auth struct{ Token string } }
+		}
+		if json.Unmarshal(frame, &hello) != nil || hello.Type != "session.hello" {
+			return
+		}
+		received <- hello.Payload.Auth.Token
+		_ = c.Write([]byte(`{"arcp":"1.1","id":"m1","type":"session.welcome","payload":{"session_id":"s1"}}`)) // or the client has gone
+		_ = c.Flush()                                                                                          // likewise
+		_, _ = c.Read()                                                                                        // until the client sends more or goes
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
+		}
+	}()
+	return unixURL(path), received
+}
+
+// Without --dialect the checks speak the dialect in which the server answers.
+func TestConformanceDialect(t *testing.T) {
+	p := demoServer(t)
+	check := []string{"conformance", "run", "--check", "control.ping"}
+	wantOutcome(t, "a server of both", p.cli(check...), exitOK, "\ndialect: rfc\n", "")
+	wantRefusal(t, p.cli(append(check, "--library", "python")...), exitUsage, "--library is for --dialect draft")
+
+	url, _ := draftRuntime(t)
+	draft := []string{"conformance", "run", "--url", url, "--timeout", "1s", "--check", "draft.cancel.acknowledged"}
+	wantOutcome(t, "a server of the draft", cli(t, draft...), exitFailed, "\ndialect: draft\n", "")
+	wantOutcome(t, "with a library", cli(t, append(draft, "--library", "python")...), exitFailed, "\ndialect: draft\n", "")
+	wantRefusal(t, p.cli(append(check, "--against", url)...), exitUnreachable, "the second server: session.open of the dialect rfc: ")
+
+	silent, _ := draftRuntime(t)
+	wantOutcome(t, "another dialect", cli(t, append(check, "--url", silent, "--dialect", "rfc", "--timeout", "1s")...), exitOK, "\ndialect: rfc\n", "")
 }

@@ -36,7 +36,8 @@ type target struct {
 	usedContext string // name of the context that has the URL; "": none
 	url, token  string
 	tokenFrom   string // where the token is from, for errors
-	dialect     string
+	dialect     string // value of --dialect, or after resolve the dialect
+	otherwise   string // dialect without --dialect, a variable and a context; empty: rfc
 	output      *outputFlag
 	interactive bool // questions to people are received
 	downloads   bool // artifacts are read over HTTP if the runtime issues links
@@ -74,7 +75,7 @@ func (tg *target) resolve(a *app) error {
 	if err := tg.applyContext(a); err != nil {
 		return err
 	}
-	tg.dialect = cmp.Or(tg.dialect, a.env("ARCP_DIALECT"), arcp.DialectRFC.String())
+	tg.dialect = cmp.Or(tg.dialect, a.env("ARCP_DIALECT"), tg.otherwise, arcp.DialectRFC.String())
 	if err := oneOf("dialect", tg.dialect, arcp.DialectRFC.String(), arcp.DialectDraft.String(), autoDialect); err != nil {
 		return usagef("%w", err)
 	}
