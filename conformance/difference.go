@@ -49,8 +49,9 @@ const repeats = 2
 //   - where the outcome is the same, the members of the frames that the servers sent: which types
 //     and members come, their JSON types, and the values of booleans and of enumerated members
 //
-// The order and the number of frames, texts, numbers, ids and the content of tools are not compared.
-// A difference is one that each repetition of the check shows. Options.StopAfter is not used, and
+// The order and the number of frames, texts, numbers, ids, cursors and the content of tools are not
+// compared. A difference is one that each repetition of the check shows. Outcomes and values differ
+// only if the servers have none in common. Options.StopAfter is not used, and
 // Options.OnResult receives the results of both servers, and Options.OnRepeat the checks that are
 // repeated. An error means that no check could run with one of the servers, or that the second one
 // does not answer in the dialect.

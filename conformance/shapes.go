@@ -28,6 +28,9 @@ const (
 // enumerated are the members whose texts are compared.
 var enumerated = []string{"code", "status", "current_status", "final_status", "state", "kind", "level", "encoding", "priority"}
 
+// uncompared are the members whose presence and type depend on how much a server has stored.
+var uncompared = []string{"cursor", "next_cursor"}
+
 // opaque are members with the content of tools and callers, and lists of what other checks register too.
 var opaque = append([]string{"result", "input", "body", "metadata", "extensions", "tools", "agents", "jobs"}, foreign...)
 
@@ -67,6 +70,9 @@ func (s *shape) object(path string, text arcp.Raw, depth int) {
 	}
 	s.objects[path]++
 	for name, value := range members {
+		if slices.Contains(uncompared, name) {
+			continue
+		}
 		member := joinKeys(path, messageID.ReplaceAllString(name, "*"))
 		s.parents[member] = path
 		s.value(member, name, value, depth)
@@ -149,7 +155,8 @@ type shapeDifference struct {
 }
 
 // compareShapes compares the runs with two servers. A value makes a difference if it is in each run with one server
-// and in no run with the other. Of nested members the outermost one is reported.
+// and in no run with the other. A boolean or an enumerated text makes none if both servers have another such value in
+// common: which of them a run has may depend on its timing. Of nested members the outermost one is reported.
 func compareShapes(a, b []shapes) []shapeDifference {
 	var list []shapeDifference
 	for _, name := range sortedUnion(a, b, func(s shapes) []string { return slices.Collect(maps.Keys(s)) }) {
@@ -216,15 +223,24 @@ func compareValues(path string, a, b []*shape) (values [2]string, differ bool) {
 		}
 		values[i] = strings.Join(slices.Sorted(maps.Keys(any[i])), valueSeparator)
 	}
+	common := false // a value that varies, with both servers
+	for v := range any[0] {
+		common = common || any[1][v] && varies(v)
+	}
 	only := func(i, j int) bool {
 		for v := range every[i] {
-			if !any[j][v] {
+			if !any[j][v] && !(common && varies(v)) {
 				return true
 			}
 		}
 		return false
 	}
 	return values, len(any[0]) > 0 && len(any[1]) > 0 && (only(0, 1) || only(1, 0))
+}
+
+// varies reports whether what is compared of a member is its value, and not its type or presence.
+func varies(value string) bool {
+	return value == "true" || value == "false" || strings.HasPrefix(value, `"`)
 }
 
 // parentOf returns the path of the object that has a member in one of the shapes.
