@@ -240,5 +240,5 @@ func (a *Against) String() string {
 	case 1:
 		count = "1 difference"
 	}
-	return fmt.Sprintf("%s from %s at %s", count, strings.TrimSpace(orUnknown(a.Runtime.Kind)+" "+a.Runtime.Version), orUnknown(a.URL))
+	return fmt.Sprintf("%s from %s at %s", count, runtimeName(a.Runtime), orUnknown(a.URL))
 }

@@ -315,6 +315,7 @@ func probeDraft(t *checkRun, s *server) {
 	}
 	env, err := decodeDraft(text)
 	if err != nil || env.Type != script.SessionWelcome {
+		s.refused = refusal(&received{Envelope: env})
 		t.Failf("session.hello with a valid token is answered by session.welcome: got %s", text)
 	}
 	var welcome struct {

@@ -119,6 +119,7 @@ func (c *checkConn) openAny(s *server) arcp.SessionAcceptedPayload {
 		f = c.next(rule)
 	}
 	if f.Type != arcp.SessionAccepted {
+		s.refused = refusal(f)
 		c.t.Failf("%s: got %s", rule, f)
 	}
 	s.saw("session.accepted has the correlation_id of session.open", f.CorrelationID == id)

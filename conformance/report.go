@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // TextOptions selects the content of WriteText.
@@ -17,7 +19,7 @@ type TextOptions struct {
 // a line of totals for each group.
 func WriteText(w io.Writer, r *Report, opts TextOptions) error {
 	p := &textPrinter{w: w, color: opts.Color}
-	p.printf("%s %s at %s\n", orUnknown(r.Runtime.Kind), r.Runtime.Version, orUnknown(r.URL))
+	p.printf("%s at %s\n", runtimeName(r.Runtime), orUnknown(r.URL))
 	p.printf("dialect: %s\n", r.Dialect)
 	if r.Seed != 0 {
 		p.printf("order of the checks: seed %d\n", r.Seed)
@@ -55,6 +57,11 @@ func (p *textPrinter) comparison(c *Comparison) {
 			p.printf("  %-11s %s\n", list.name, id)
 		}
 	}
+}
+
+// runtimeName returns for example "arcp-go 1.2".
+func runtimeName(r arcp.RuntimeInfo) string {
+	return strings.TrimSpace(orUnknown(r.Kind) + " " + r.Version)
 }
 
 func orUnknown(s string) string {

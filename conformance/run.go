@@ -145,8 +145,9 @@ func (r *Report) Failures() []Result {
 var ErrNoChecks = errors.New("conformance: the options select no check")
 
 // Run performs the selected checks against the target. An error means that no check could run, for
-// example because the target cannot be reached. Failed checks are not an error. Checks that have
-// not started when ctx ends are reported as skipped.
+// example because the target cannot be reached, or a *RefusedError if it refuses Target.Token.
+// Failed checks are not an error. Checks that have not started when ctx ends are reported as
+// skipped.
 func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	return (&runner{target: &target, opts: &opts}).report(ctx)
 }
@@ -162,6 +163,9 @@ func (r *runner) report(ctx context.Context) (Report, error) {
 		return report, err
 	}
 	r.server = r.probe(ctx, checks)
+	if r.server.refused != nil {
+		return report, r.server.refused
+	}
 	report.Runtime, report.Habits = r.server.accepted.Runtime, r.server.habits
 	report.Results = append(r.runChosen(ctx, checks), r.frameResults(r.target.Dialect, checks)...)
 	report.Duration = Millis(time.Since(report.Started))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -150,13 +151,30 @@ func TestTranscriptShowsNoSecrets(t *testing.T) {
 	}
 }
 
+// A refused credential is an error of its own. Any other refusal of a session is a failed check.
 func TestServerThatRefusesEveryClient(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for real time-outs: left out with -short")
-	}
 	target := fakeTarget(t)
 	target.Token = "another-token-0123456789"
-	report, err := Run(t.Context(), target, Options{IDs: []string{"handshake.accepted", "jobs.life"}, Timeout: 5 * time.Second})
+	_, err := Run(t.Context(), target, Options{IDs: []string{"handshake.accepted"}})
+	if refused, ok := errors.AsType[*RefusedError](err); !ok || strings.Contains(err.Error(), target.Token) {
+		t.Errorf("the error is %v, want a RefusedError without the token", err)
+	} else if refused.Code != arcp.CodeUnauthenticated {
+		t.Errorf("the code is %q", refused.Code)
+	}
+	good := fakeTarget(t)
+	if _, err := RunAgainst(t.Context(), good, target, Options{IDs: []string{"handshake.accepted"}}); !errors.As(err, new(*RefusedError)) ||
+		!strings.HasPrefix(err.Error(), "the second server: ") {
+		t.Errorf("the error is %v, want a RefusedError of the second server", err)
+	}
+
+	draft := firstAnswers(t, map[arcp.Type]string{script.SessionHello: frameWith(script.SessionError, `{"code":"UNAUTHENTICATED","message":"no"}`)})
+	draft.Dialect = arcp.DialectDraft
+	if _, err := Run(t.Context(), draft, Options{IDs: []string{"draft.cancel.acknowledged"}}); !errors.As(err, new(*RefusedError)) {
+		t.Errorf("the error of the draft is %v, want a RefusedError", err)
+	}
+
+	full := firstAnswers(t, map[arcp.Type]string{arcp.SessionOpen: frameWith(arcp.SessionRejected, `{"code":"RESOURCE_EXHAUSTED","message":"full"}`)})
+	report, err := Run(t.Context(), full, Options{IDs: []string{"handshake.accepted", "jobs.life"}, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,6 +183,10 @@ func TestServerThatRefusesEveryClient(t *testing.T) {
 	}
 	if got := report.Results[1]; got.Status != Skipped || !strings.Contains(got.Reason, "refuses session.open") {
 		t.Errorf("%s is %s %q: what needs a tool is skipped", got.ID, got.Status, got.Reason)
+	}
+	var text strings.Builder
+	if err := WriteText(&text, &report, TextOptions{}); err != nil || !strings.HasPrefix(text.String(), "unknown server at ") {
+		t.Errorf("the report begins with %.40q, %v", text.String(), err)
 	}
 }
 

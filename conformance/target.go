@@ -129,6 +129,7 @@ type server struct {
 	served   map[arcp.Type]bool // of newerTypes: whether the server serves the type
 	agents   []string           // names in session.welcome; only in the draft dialect
 	err      string             // why the probe failed, or ""
+	refused  *RefusedError      // the server refused the token of the probe; nil: it did not
 
 	numbered bool           // events have an event_seq
 	barrier  script.Barrier // how the checks recognize the answer to a ping

@@ -136,6 +136,9 @@ func (r *conformanceRun) perform(ctx context.Context, a *app, t *target) error {
 	done := r.watch(a)
 	report, err := r.second.run(ctx, r.target, r.opts)
 	done()
+	if refused, ok := errors.AsType[*conformance.RefusedError](err); ok {
+		return &exitError{exitUsage, fmt.Errorf("%w; %s", err, r.credential(t, err == error(refused)))}
+	}
 	if err != nil {
 		return runProblem(t, err)
 	}
@@ -150,6 +153,19 @@ func (r *conformanceRun) perform(ctx context.Context, a *app, t *target) error {
 		return r.second.exit(&report)
 	}
 	return r.policy.exit(a, &report)
+}
+
+// credential says which credential a server has refused, and what to give.
+func (r *conformanceRun) credential(t *target, first bool) string {
+	switch {
+	case !first && r.second.token == "":
+		return "no token was sent: give --against-token"
+	case !first:
+		return "the token is the one of --against-token: give a token of that server"
+	case r.target.Token == "":
+		return "no token was sent: give --token or set ARCP_TOKEN"
+	}
+	return t.tokenFrom
 }
 
 // detect chooses the checks of the dialect in which the server answers.

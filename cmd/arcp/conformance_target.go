@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,9 @@ func (s *conformanceSubject) add(cmd *cobra.Command) {
 
 // resolve reads the mapping file and the command, and resolves the target of the command.
 func (s *conformanceSubject) resolve(a *app, t *target) (err error) {
+	if t.token != "" {
+		t.tokenFrom = "the token is the one of --token: give a token of this server"
+	}
 	if s.file != "" {
 		if s.mapping, err = conformance.ReadMapping(s.file, a.env); err != nil {
 			if list, ok := err.(interface{ Unwrap() []error }); ok {
@@ -42,7 +46,9 @@ func (s *conformanceSubject) resolve(a *app, t *target) (err error) {
 			return &exitError{exitUsage, err}
 		}
 		t.url = cmp.Or(t.url, s.mapping.URL)
-		t.token = cmp.Or(t.token, s.mapping.Token)
+		if t.token == "" && s.mapping.Token != "" {
+			t.token, t.tokenFrom = s.mapping.Token, fmt.Sprintf("the token is the one of `token` in %s: give a token of this server there, or --token", s.file)
+		}
 	}
 	if s.exec == "" {
 		return t.resolve(a)

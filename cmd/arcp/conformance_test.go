@@ -167,9 +167,9 @@ func TestConformanceReports(t *testing.T) {
 		return p.cli(append([]string{"conformance", "run"}, args...)...)
 	}
 	wrong := func(args ...string) outcome {
-		return cli(t, append([]string{"conformance", "run", "--url", p.url, "--token", "wrong-token-0123456789", "--timeout", "2s"}, args...)...)
+		return run(append([]string{"--principal", "nobody", "--strict"}, args...)...)
 	}
-	args := []string{"--check", "handshake.accepted,observers.submit", "--seed", "7"}
+	args := []string{"--principal", "alice", "--check", "auth.challenge,observers.submit", "--seed", "7"}
 	for format, name := range map[string]string{"json": "passed.json", "junit": "r.xml", "markdown": "r.md", "html": "r.html", "sarif": "r.sarif", "badge": "r.svg"} {
 		args = append(args, "--report", format+"="+file(name))
 	}
@@ -179,20 +179,20 @@ func TestConformanceReports(t *testing.T) {
 			t.Errorf("%s has %d bytes, %v", name, len(text), err)
 		}
 	}
-	// The server refuses the token: the check fails.
-	o := wrong("--check", "handshake.accepted", "--baseline", file("passed.json"), "--report", "json="+file("failed.json"))
-	wantOutcome(t, "a regression", o, exitFailed, "regression  handshake.accepted", "")
-	wantOutcome(t, "a known failure", wrong("--check", "handshake.accepted", "--baseline", file("failed.json")), exitOK, "1 known failures", "")
-	wantOutcome(t, "mended", run("--check", "handshake.accepted", "--baseline", file("failed.json")), exitOK, "mended      handshake.accepted", "")
-	wantOutcome(t, "since", run("--since", file("failed.json")), exitOK, "1 passed, 0 failed, 0 skipped", "")
+	// The token is one of another principal: the check fails.
+	o := wrong("--check", "auth.challenge", "--baseline", file("passed.json"), "--report", "json="+file("failed.json"))
+	wantOutcome(t, "a regression", o, exitFailed, "regression  auth.challenge", "")
+	wantOutcome(t, "a known failure", wrong("--check", "auth.challenge", "--baseline", file("failed.json")), exitOK, "1 known failures", "")
+	wantOutcome(t, "mended", run("--principal", "alice", "--check", "auth.challenge", "--baseline", file("failed.json")), exitOK, "mended      auth.challenge", "")
+	wantOutcome(t, "since", run("--principal", "alice", "--level", "all", "--since", file("failed.json")), exitOK, "1 passed, 0 failed, 0 skipped", "")
 	wantOutcome(t, "since with what was skipped", run("--level", "all", "--since", file("passed.json")), exitFailed, "0 passed, 0 failed, 1 skipped", "no check was judged: 1 of 1 are skipped")
-	wantOutcome(t, "since with nothing", run("--check", "handshake.accepted", "--since", file("passed.json")), exitOK, "", "every chosen check passed in")
+	wantOutcome(t, "since with nothing", run("--principal", "alice", "--check", "auth.challenge", "--since", file("passed.json")), exitOK, "", "every chosen check passed in")
 	for _, path := range []string{"failed.json"} {
-		if text, err := os.ReadFile(file(path)); err != nil || strings.Contains(string(text), "wrong-token") {
+		if text, err := os.ReadFile(file(path)); err != nil || strings.Contains(string(text), `"secret"`) {
 			t.Errorf("%s shows the token, %v", path, err)
 		}
 	}
-	wantOutcome(t, "fail fast", wrong("--group", "handshake", "--level", "must", "--fail-fast", "--parallel", "1"), exitFailed, "the run ended before this check", "")
+	wantOutcome(t, "fail fast", wrong("--group", "auth", "--level", "house", "--fail-fast", "--parallel", "1"), exitFailed, "the run ended before this check", "")
 }
 
 // Two servers are compared, and the exit code says whether they differ.
@@ -206,11 +206,12 @@ func TestConformanceAgainst(t *testing.T) {
 	file := filepath.Join(dir, "report.json")
 	html := filepath.Join(dir, "report.html")
 	run := func(args ...string) outcome {
-		return p.cli(append([]string{"conformance", "run", "--check", "control.ping,auth.bearer-missing"}, args...)...)
+		return p.cli(append([]string{"conformance", "run", "--check", "control.ping,auth.challenge", "--principal", "alice"}, args...)...)
 	}
 	wantOutcome(t, "the same server", run("--against", p.url, "--against-token", "secret"), exitOK, "no difference from arcp-go", "")
-	o := run("--against", p.url, "--against-token", "wrong-token-0123456789", "--timeout", "3s", "--report", "json="+file, "--report", "html="+html)
-	wantOutcome(t, "another token", o, exitFailed, "differs control.ping: outcome: passed / failed: ", "")
+	other := serve(t, "--data", ":memory:", "--demo", "--token", "bob=secret")
+	o := run("--against", other.url, "--against-token", "secret", "--report", "json="+file, "--report", "html="+html)
+	wantOutcome(t, "another principal", o, exitFailed, "differs auth.challenge: outcome: passed / failed: ", "")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +225,7 @@ func TestConformanceAgainst(t *testing.T) {
 			t.Errorf("the transcript of server %d is empty", i)
 		}
 	}
-	if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "<summary>control.ping: outcome: passed / failed: ") {
+	if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "<summary>auth.challenge: outcome: passed / failed: ") {
 		t.Errorf("the page has no difference: %v", err)
 	}
 	for _, args := range [][]string{{"--against", "http://x", "--against-token", "x"}, {"--against-token", "x"}, {"--against", p.url},
@@ -290,4 +291,28 @@ func TestConformanceDialect(t *testing.T) {
 
 	silent, _ := draftRuntime(t)
 	wantOutcome(t, "another dialect", cli(t, append(check, "--url", silent, "--dialect", "rfc", "--timeout", "1s")...), exitOK, "\ndialect: rfc\n", "")
+}
+
+// A refused credential ends the run with one error. It names the credential, and not its value.
+func TestConformanceRefusedCredential(t *testing.T) {
+	p := demoServer(t)
+	const wrong = "wrong-token-0123456789"
+	dir := t.TempDir()
+	mapping := write(t, filepath.Join(dir, "mapping.yaml"), "token: {env: THEIR_TOKEN}\n")
+	refused := func(why, want string, args ...string) {
+		t.Helper()
+		o := cli(t, append([]string{"conformance", "run", "--url", p.url}, args...)...)
+		wantRefusal(t, o, exitUsage, want)
+		if !strings.Contains(o.stderr, "UNAUTHENTICATED") || strings.Contains(o.stderr, wrong) {
+			t.Errorf("%s: the error is %s", why, o.stderr)
+		}
+	}
+	refused("none", "no token was sent: give --token or set ARCP_TOKEN")
+	refused("flag", "the token is the one of --token: ", "--token", wrong)
+	refused("flag in the draft", "the token is the one of --token: ", "--token", wrong, "--dialect", "draft")
+	refused("second", "the token is the one of --against-token: ", "--token", "secret", "--against", p.url, "--against-token", wrong, "--check", "control.ping")
+	t.Setenv("THEIR_TOKEN", wrong)
+	refused("mapping", "the token is the one of `token` in "+mapping, "--mapping", mapping)
+	t.Setenv("ARCP_TOKEN", wrong)
+	refused("variable", "the token is the one of $ARCP_TOKEN: ")
 }

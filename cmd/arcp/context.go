@@ -119,6 +119,7 @@ func (tg *target) applyContext(a *app) error {
 	tg.url, tg.dialect, tg.caFile = c.URL, cmp.Or(tg.dialect, c.Dialect), cmp.Or(tg.caFile, c.CAFile)
 	if c.TokenFile != "" && tg.token == "" {
 		tg.token, err = readTokenFile(c.TokenFile)
+		tg.tokenFrom = fmt.Sprintf("the token is the one in %s, of the context %s: give --token, or write a token of this runtime there", c.TokenFile, name)
 	}
 	return err
 }
