@@ -316,3 +316,16 @@ func TestConformanceRefusedCredential(t *testing.T) {
 	t.Setenv("ARCP_TOKEN", wrong)
 	refused("variable", "the token is the one of $ARCP_TOKEN: ")
 }
+
+// The variable has the token for a unix socket too. Without it none is sent.
+func TestTokenForUnixSocket(t *testing.T) {
+	url, tokens := draftRuntime(t)
+	run := []string{"conformance", "run", "--url", url, "--dialect", "draft", "--timeout", "1s", "--check", "draft.cancel.acknowledged"}
+	for _, token := range []string{"", "token-of-the-variable"} {
+		t.Setenv("ARCP_TOKEN", token)
+		cli(t, run...)
+		if got := <-tokens; got != token {
+			t.Errorf("the token in session.hello is %q, want %q", got, token)
+		}
+	}
+}

@@ -87,14 +87,12 @@ func (tg *target) resolve(a *app) error {
 	if err := tg.trust(a, u); err != nil {
 		return err
 	}
-	if u.Scheme == "unix" {
-		return nil // the operating system identifies the user
-	}
 	tg.findToken(a, u)
 	return nil
 }
 
-// findToken sets the token unless --token or the context has.
+// findToken sets the token unless --token or the context has. Without one the runtime of a unix
+// socket identifies the user by the operating system.
 func (tg *target) findToken(a *app, u *url.URL) {
 	if tg.token != "" {
 		return
