@@ -50,7 +50,7 @@ type Options struct {
 	OnRepeat func(Check)
 
 	// StopAfter reports whether the run ends after a result. Checks that have not started are then
-	// skipped. Calls overlap neither with each other nor with OnResult. May be nil.
+	// skipped, and those that run already are finished. Calls overlap neither with each other nor with OnResult. May be nil.
 	StopAfter func(Result) bool
 }
 

@@ -24,7 +24,7 @@ func (p *failurePolicy) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&p.failOn, "fail-on", string(conformance.Must), "weakest level whose failed checks make the exit code 1: must, should, may or house")
 	f.BoolVar(&p.strict, "strict", false, "exit code 1 if any check fails; the same as --fail-on house")
-	f.BoolVar(&p.failFast, "fail-fast", false, "end the run after the first check that makes the exit code 1")
+	f.BoolVar(&p.failFast, "fail-fast", false, "start no check after the first one that makes the exit code 1; checks that run already, see --parallel, are finished")
 	f.StringVar(&p.baselineFile, "baseline", "", "only failures that this JSON report does not have make the exit code 1")
 	exclude(cmd, "fail-on", "strict")
 	completeWords(cmd, "fail-on", texts(conformance.Levels)...)

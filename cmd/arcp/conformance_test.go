@@ -329,3 +329,8 @@ func TestTokenForUnixSocket(t *testing.T) {
 		}
 	}
 }
+
+// The help says that more than one check may fail with --fail-fast.
+func TestFailFastHelp(t *testing.T) {
+	wantOutcome(t, "help", cli(t, "conformance", "run", "--help"), exitOK, "checks that run already, see --parallel, are finished", "")
+}
