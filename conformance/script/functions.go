@@ -33,6 +33,13 @@ var functions = map[string]func(args []Value) (Value, error){
 	"where": func(a []Value) (Value, error) { // items whose member has the value
 		return filter(a[0], func(v Value) bool { return same(member(v, strings.Split(plain(a[1]), ".")), a[2]) }), nil
 	},
+	"among": func(a []Value) (Value, error) { // items whose member has one of the values
+		path, values := strings.Split(plain(a[1]), "."), items(a[2])
+		return filter(a[0], func(v Value) bool {
+			found := member(v, path)
+			return slices.ContainsFunc(values, func(value Value) bool { return same(found, value) })
+		}), nil
+	},
 	"has": func(a []Value) (Value, error) { // whether a list has the item
 		return marshal(slices.ContainsFunc(items(a[0]), func(v Value) bool { return same(v, a[1]) })), nil
 	},
