@@ -91,9 +91,9 @@ type run struct {
 	file  *File
 	title string
 	conns map[string]*conn
-	at    *step // the innermost step with a text after --, else the current one
-	round Value // item of the innermost loop; nil: none
-	depth int   // of macro calls
+	at    *step  // the innermost step with a text after --, else the current one
+	round string // variables of the innermost for loop with their values; "": none
+	depth int    // of macro calls
 
 	house  bool     // the step, or a macro around it, is a house step
 	broken *Failure // the first house step that failed
@@ -226,8 +226,8 @@ func (r *run) failf(format string, args ...any) error {
 		why = r.title
 	}
 	found := fmt.Sprintf(format, args...)
-	if r.round != nil {
-		found += " (with " + show(r.round) + ")"
+	if r.round != "" {
+		found += " (with " + r.round + ")"
 	}
 	return &Failure{Why: why, Found: found, At: r.at.at, Source: r.at.source}
 }
@@ -449,10 +449,10 @@ func (r *run) loop(st *step, s *scope) error {
 	defer func() { r.round = outer }()
 	for _, item := range list {
 		if st.verb == "for" {
-			r.round = item
 			if err := s.match(st.args[0], item, ""); err != nil {
 				return err
 			}
+			r.round = describeRound(st.args[0], item)
 		}
 		err := r.block(st.body, s)
 		if j, ok := errors.AsType[*jump](err); ok && j.verb == "continue" {
@@ -465,6 +465,21 @@ func (r *run) loop(st *step, s *scope) error {
 		}
 	}
 	return nil
+}
+
+// describeRound returns the variables that a for loop sets to an item, as "name=value, name=value".
+func describeRound(names *expr, item Value) string {
+	switch names.kind {
+	case binding:
+		return names.text + "=" + show(item)
+	case list:
+		var parts []string
+		for i, value := range items(item) {
+			parts = append(parts, describeRound(names.args[i], value))
+		}
+		return strings.Join(parts, ", ")
+	}
+	return show(item)
 }
 
 // until repeats a block until the condition holds, or reports what it found last.
