@@ -74,6 +74,7 @@ const (
 	NeedSidecar    = "sidecar"         // the server offers binary frames in binary_encoding
 	NeedNumbers    = "event-numbers"   // events have an event_seq
 	NeedPong       = "pong"            // a ping is answered by a pong that has its correlation_id
+	NeedUnknown    = "unknown-types"   // the server keeps the connection after a message of a type that it does not know
 	NeedResume     = "resume-token"    // session.accepted has a resume_token
 	NeedRestart    = "restart"         // Target.Restart is set; the check runs alone, after all others
 )
@@ -185,7 +186,7 @@ func needOf(word string) string {
 	return capabilityNeed(word)
 }
 
-var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedSidecar, NeedRestart, NeedNumbers, NeedPong, NeedResume}
+var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedSidecar, NeedRestart, NeedNumbers, NeedPong, NeedUnknown, NeedResume}
 
 // groups are the names of the groups in the order of Checks. The script of a group is
 // scripts/GROUP.txt.

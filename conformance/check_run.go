@@ -35,6 +35,8 @@ type checkRun struct {
 	broke     Level  // level of the violated rule; empty: the level of the check
 	skip      string
 	timedOut  bool // the failure is that no frame came before the end of ctx
+	closed    bool // the server closed a connection
+	optional  bool // the check sends a type that a server need not know
 	opening   bool // a valid session.open or session.hello has no acceptance
 }
 

@@ -52,14 +52,14 @@ func fillScope(spec *arcp.Spec) func(*arcp.Envelope) {
 
 func catalogDirection(t *checkRun, spec *arcp.Spec) {
 	c := t.Open()
-	id := c.Send(spec.Type, spec.NewPayload(), fillScope(spec))
+	id := c.sendWith(spec.Type, spec.NewPayload(), fillScope(spec))
 	c.ExpectNack("only a server sends "+string(spec.Type), id, arcp.CodeInvalidArgument)
 	c.ExpectNothing("the session still works")
 }
 
 func catalogEmpty(t *checkRun, spec *arcp.Spec) {
 	c := t.Open()
-	id := c.Send(spec.Type, struct{}{}, fillScope(spec))
+	id := c.sendWith(spec.Type, struct{}{}, fillScope(spec))
 	f := c.event("a payload without its required members is refused")
 	want(t, "the refusal is correlated", f.CorrelationID, id)
 	switch f.Type {

@@ -96,7 +96,9 @@ func unimplementedChecks() []Check {
 	return list
 }
 
+// sendWith sends a message of a type that a server need not know.
 func (c *checkConn) sendWith(typ arcp.Type, p any, with func(*arcp.Envelope)) arcp.MessageID {
+	c.t.optional = true
 	if with == nil {
 		return c.Send(typ, p)
 	}

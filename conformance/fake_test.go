@@ -17,12 +17,16 @@ const fakeToken = "fake-token-0123456789abcdef"
 
 // fakeTarget is a small server in this process. It passes the checks that detect the faults of
 // fakeFaults.
-func fakeTarget(t *testing.T) Target {
+func fakeTarget(t *testing.T, changes ...func(*fake)) Target {
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait)
 	return Target{Token: fakeToken, Dial: func(context.Context) (transport.Conn, error) {
 		near, far := transport.Pipe(transport.Limits{})
-		serving.Go(func() { newFake(far).serve() })
+		f := newFake(far)
+		for _, change := range changes {
+			change(f)
+		}
+		serving.Go(f.serve)
 		return near, nil
 	}}
 }
@@ -38,6 +42,7 @@ type fake struct {
 	early    []arcp.Envelope // messages received before session.open
 	running  map[arcp.JobID]*fakeJob
 	ended    map[arcp.JobID]bool
+	hangsUp  bool // closes the connection after a message of a type that it does not serve
 }
 
 type fakeJob struct {
@@ -107,6 +112,9 @@ func (f *fake) handle(env *arcp.Envelope) (last bool) {
 		f.answer(env, arcp.SessionClosed, arcp.SessionClosedPayload{})
 		return true
 	default:
+		if f.hangsUp {
+			return true
+		}
 		f.unknown(env)
 	}
 	return false

@@ -139,6 +139,7 @@ func (l *link) closedAfter(err error) error {
 	if !ok || !closed.Remote && closed.Code != transport.CloseAbnormal {
 		return err
 	}
+	l.t.closed = true
 	return fmt.Errorf("the server closed the connection after %s: %w", cmp.Or(l.sentType, "it was opened"), err)
 }
 

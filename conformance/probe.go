@@ -166,22 +166,22 @@ func (c *checkConn) probePing(s *server) {
 	}
 }
 
-// survives reports whether a session goes on after a frame.
-func survives(t *checkRun, s *server, frame string) bool {
+// survives reports whether a session goes on after a frame, and whether the server closes its connection.
+func survives(t *checkRun, s *server, frame string) (goesOn, closed bool) {
 	c := t.Dial()
 	c.v.lenient = true
 	defer closeSession(c)
 	c.Send(arcp.SessionOpen, t.openPayload())
 	if c.answerOf(arcp.SessionAccepted) == nil {
-		return false
+		return false, false
 	}
 	c.write([]byte(frame))
 	if s.barrier == script.ByTime {
 		_, err := c.readSoon(s.wait())
-		return err == nil
+		return err == nil, c.gone
 	}
 	c.Ping()
-	return c.answerAfterNack(arcp.Pong) != nil
+	return c.answerAfterNack(arcp.Pong) != nil, c.gone
 }
 
 // answerAfterNack is answerOf for a type that may come after the nack of an earlier frame.
@@ -198,8 +198,10 @@ func probeSurvival(t *checkRun, s *server) {
 		return
 	}
 	unknown := arcp.Envelope{ARCP: arcp.Version, ID: arcp.NewMessageID(), Type: "job.conformance_probe", Timestamp: time.Now(), Payload: arcp.Raw(`{}`)}
-	s.saw("a session survives an unknown type", survives(t, s, string(unknown.Append(nil))))
-	s.saw("a session survives a frame that is no JSON", survives(t, s, "{"))
+	_, s.hangsUp = survives(t, s, string(unknown.Append(nil)))
+	s.saw("the server keeps the connection after a message of a type that it does not know", !s.hangsUp)
+	goesOn, _ := survives(t, s, "{")
+	s.saw("a session survives a frame that is no JSON", goesOn)
 }
 
 // probe observes the server once. A server that accepts no session has no capabilities and tools:

@@ -306,6 +306,8 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	}
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
+	case t.failure != "" && t.optional && t.closed && r.server.hangsUp:
+		res.Reason = r.server.missing(r.target, NeedUnknown)
 	case t.failure != "":
 		res.Status, res.Reason, res.Transcript, res.timedOut = Failed, t.failure, t.tr.entries(), t.timedOut
 		res.setFinding(t)

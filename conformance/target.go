@@ -132,10 +132,15 @@ type server struct {
 	refused  *RefusedError      // the server refused the token of the probe; nil: it did not
 
 	numbered bool           // events have an event_seq
+	hangsUp  bool           // the server closes the connection after a message of a type that it does not know
 	barrier  script.Barrier // how the checks recognize the answer to a ping
 	quiet    time.Duration  // of the barrier ByTime
 	habits   []string       // what the probe saw
 }
+
+// unknownTypeCheck is the check that judges what a server does with a type that it does not know. Others that depend on it
+// are skipped if the server closes the connection, so that one defect is one finding.
+const unknownTypeCheck = "extensions.unknown-core"
 
 // wait returns the time within which nothing must come from a server that answers no ping.
 func (s *server) wait() time.Duration { return cmp.Or(s.quiet, DefaultQuiet) }
@@ -161,6 +166,8 @@ func (s *server) missing(tg *Target, need string) string {
 		return s.unless(s.numbered, "the server gives events no event_seq")
 	case need == NeedPong:
 		return s.unless(s.barrier == script.ByCorrelation, "the server answers no ping with a pong that has its correlation_id")
+	case need == NeedUnknown:
+		return s.unless(!s.hangsUp, "the server closes the connection after a message of a type that it does not know: see "+unknownTypeCheck)
 	case need == NeedResume:
 		return s.unless(s.accepted.ResumeToken != "", "the server gives no resume token")
 	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):
