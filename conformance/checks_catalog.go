@@ -71,14 +71,18 @@ func catalogEmpty(t *checkRun, spec *arcp.Spec) {
 	c.ExpectNothing("the session still works")
 }
 
+// catalogPhase sends each type that is not of the handshake before session.open. RFC §8.1 demands that the server drops
+// them. That the connection is usable afterwards is a rule of SPEC.md.
 func catalogPhase(_ context.Context, t *checkRun) {
 	c := t.Dial()
+	var early []arcp.MessageID
 	for i := range arcp.Catalog {
 		spec := &arcp.Catalog[i]
 		if spec.Phase&arcp.InOpening != 0 {
 			continue
 		}
-		c.Send(spec.Type, spec.NewPayload(), fillScope(spec))
+		early = append(early, c.Send(spec.Type, spec.NewPayload(), fillScope(spec)))
 	}
-	c.Open()
+	accepted := c.opensAfter(early)
+	t.HouseWant("the connection is usable after messages that came too early", accepted, "session.open is not accepted")
 }

@@ -42,7 +42,7 @@ type fake struct {
 	early    []arcp.Envelope // messages received before session.open
 	running  map[arcp.JobID]*fakeJob
 	ended    map[arcp.JobID]bool
-	hangsUp  bool // closes the connection after a message of a type that it does not serve
+	hangsUp  bool // closes the connection after a message that it does not serve, or not yet
 }
 
 type fakeJob struct {
@@ -76,7 +76,7 @@ func (f *fake) handle(env *arcp.Envelope) (last bool) {
 	if f.session == "" {
 		if env.Type != arcp.SessionOpen {
 			f.early = append(f.early, *env)
-			return false
+			return f.hangsUp
 		}
 		f.open(env)
 		for i := 0; i < len(f.early) && f.session != ""; i++ {

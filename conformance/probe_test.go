@@ -32,12 +32,13 @@ func TestProbeNewer(t *testing.T) {
 func TestServerThatHangsUp(t *testing.T) {
 	report, err := Run(t.Context(), fakeTarget(t, func(f *fake) { f.hangsUp = true }), Options{Timeout: bareTimeout,
 		IDs: []string{"control.ping", "extensions.unknown-core", "extensions.unadvertised", "extensions.optional", "extensions.not-negotiated",
-			"unimplemented.job.schedule", "unimplemented.workflow.start", "unimplemented.lease.refresh", "catalogue.direction.job.started"}})
+			"unimplemented.job.schedule", "unimplemented.workflow.start", "unimplemented.lease.refresh", "catalogue.direction.job.started", "catalogue.phase"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]Status{"control.ping": Passed, "extensions.not-negotiated": Passed, "extensions.unknown-core": Failed,
-		"unimplemented.workflow.start": Passed} // the server knows it
+		"unimplemented.workflow.start": Passed, // the server knows it
+		"catalogue.phase":              Passed} // nothing is performed
 	for _, res := range report.Results {
 		switch status := cmp.Or(want[res.ID], Skipped); {
 		case res.Status != status:
