@@ -73,6 +73,7 @@ var allowed = map[string][]string{
 	},
 	"conformance": {
 		"arcp",
+		"arcp/draft",
 		"arcp/draft/strict",
 		"arcp/client",
 		"transport",

@@ -108,38 +108,41 @@ func Checks(d arcp.Dialect) []Check {
 	return slices.DeleteFunc(slices.Clone(registry()), func(c Check) bool { return c.Dialect != d })
 }
 
-// generated are the functions that return the checks generated from the message catalog, by
+// generated are the functions that return the checks generated from the message catalog of a dialect, by
 // group.
-var generated = map[string]func() []Check{"unimplemented": unimplementedChecks, "catalogue": catalogChecks}
+var generated = map[arcp.Dialect]map[string]func() []Check{
+	arcp.DialectRFC:   {"unimplemented": unimplementedChecks, "catalogue": catalogChecks},
+	arcp.DialectDraft: {"catalogue": draftCatalogChecks},
+}
 
 //go:embed scripts/*.txt scripts/draft/*.txt
 var scripts embed.FS
 
 // registry parses the scripts once and returns all checks.
 var registry = sync.OnceValue(func() []Check {
-	files := parseScripts(scriptFolder(arcp.DialectRFC))
-	var all []Check
+	return slices.Concat(checksOf(arcp.DialectRFC, "", groups), frameChecks(),
+		checksOf(arcp.DialectDraft, draftPrefix, draftGroups), draftFrameChecks())
+})
+
+// checksOf returns the checks of the groups of a dialect, whose ids begin with prefix.
+func checksOf(d arcp.Dialect, prefix string, groups []string) []Check {
+	var list []Check
+	files := parseScripts(scriptFolder(d))
 	for _, name := range groups {
-		if more := generated[name]; more != nil {
+		if more := generated[d][name]; more != nil {
 			for _, c := range more() {
-				c.ID, c.Dialect = name+"."+c.ID, arcp.DialectRFC
-				all = append(all, c)
+				c.ID, c.Dialect = prefix+name+"."+c.ID, d
+				list = append(list, c)
 			}
 		}
-		for _, s := range files[name].Checks {
-			all = append(all, scripted(s, arcp.DialectRFC))
+		if file := files[name]; file != nil { // a group may have generated checks only
+			for _, s := range file.Checks {
+				list = append(list, scripted(s, d))
+			}
 		}
 	}
-	all = append(all, frameChecks()...)
-	files = parseScripts(scriptFolder(arcp.DialectDraft))
-	for _, name := range draftGroups {
-		for _, s := range files[name].Checks {
-			all = append(all, scripted(s, arcp.DialectDraft))
-		}
-	}
-	all = append(all, draftFrameChecks()...)
-	return all
-})
+	return list
+}
 
 func parseScripts(folder string) map[string]*script.File {
 	dir, err := fs.Sub(scripts, folder)
@@ -198,7 +201,7 @@ var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control
 // draftGroups are the names of the groups of the draft dialect in the order of Checks. The script of
 // a group is scripts/draft/GROUP.txt.
 var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit", "events", "result", "errors", "cancel", "timeout", "idempotency", "leases",
-	"budgets", "questions", "list", "subscribe", "resume", "takeover", "ping", "ack", "close", "secrets", "envelope", "numbering", "builtin",
+	"budgets", "questions", "list", "subscribe", "resume", "takeover", "ping", "ack", "close", "secrets", "envelope", "catalogue", "numbering", "builtin",
 	"visibility", "recovery"}
 
 // selects reports whether the options include the check.

@@ -1,34 +1,85 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// catalogChecks generates negative checks from the message catalog: one for each row that they
-// apply to.
-func catalogChecks() []Check {
-	list := messageChecks()
-	for i := range arcp.Catalog {
-		spec := &arcp.Catalog[i]
-		switch {
-		case spec.From == arcp.FromRuntime:
-			list = append(list, Check{ID: "direction." + string(spec.Type), Title: "a client that sends " + string(spec.Type) + " is nacked INVALID_ARGUMENT",
-				Section: "SPEC " + spec.Section, Level: House, run: func(_ context.Context, t *checkRun) { catalogDirection(t, spec) }})
-		case catalogMustRefuse(spec):
-			list = append(list, Check{ID: "empty." + string(spec.Type), Title: string(spec.Type) + " without its required members is refused",
-				Section: "SPEC " + spec.Section, Level: House, run: func(_ context.Context, t *checkRun) { catalogEmpty(t, spec) }})
+// catalogRow is a message type of a dialect that checks are generated of.
+type catalogRow struct {
+	message // a message of the type
+	from    arcp.Direction
+	phase   arcp.Phase // when a client may send the type; 0: never
+	section string     // of the type
+}
+
+// family is a kind of generated check: one for each message type that it applies to.
+type family struct {
+	name    string // the id of a check is NAME.TYPE
+	title   string // TYPE stands for the type
+	section string // empty: that of the type
+	level   Level
+	applies func(s *catalogRow) bool
+	run     func(t *checkRun, m message)
+}
+
+// generate returns the checks of the families, ordered by message type.
+func generate(rows []catalogRow, families ...family) []Check {
+	var list []Check
+	for i := range rows {
+		s := &rows[i]
+		for _, f := range families {
+			if !f.applies(s) {
+				continue
+			}
+			list = append(list, Check{ID: f.name + "." + string(s.typ), Title: strings.ReplaceAll(f.title, "TYPE", string(s.typ)),
+				Section: cmp.Or(f.section, s.section), Level: f.level, run: func(_ context.Context, t *checkRun) { f.run(t, s.message) }})
 		}
 	}
 	return list
 }
 
+// inSession selects the types that a client may send in a session.
+func inSession(s *catalogRow) bool { return s.phase&arcp.InAccepted != 0 }
+
+// keepsSession selects the types that a client may send in a session and that do not end it.
+func keepsSession(s *catalogRow) bool { return inSession(s) && s.typ != arcp.SessionClose }
+
+// ofServer selects the types that only a server sends.
+func ofServer(s *catalogRow) bool { return s.from == arcp.FromRuntime }
+
+// catalogChecks generates checks from the message catalog of the RFC's dialect.
+func catalogChecks() []Check {
+	var all, answered []catalogRow
+	for i := range arcp.Catalog {
+		spec := &arcp.Catalog[i]
+		all = append(all, catalogRow{messageOf(spec), spec.From, spec.Phase, "SPEC " + spec.Section})
+	}
+	for _, m := range answeredMessages() {
+		answered = append(answered, catalogRow{message: m})
+	}
+	return slices.Concat(
+		generate(all,
+			family{"early", "TYPE before session.open is not performed", "RFC §4.6", Must, inSession, messageEarly},
+			family{"no-id", "TYPE without an id is dropped without an answer", "SPEC §2.2", House, keepsSession, messageWithoutID},
+			family{"no-object", "TYPE whose payload is no object is nacked INVALID_REQUEST", "SPEC §2.1", House, keepsSession, messageWithoutObject}),
+		generate(answered,
+			family{"newer", "unknown members of TYPE change nothing in its answer", "SPEC §2.1", House, func(*catalogRow) bool { return true }, messageNewer}),
+		generate(all,
+			family{"direction", "a client that sends TYPE is nacked INVALID_ARGUMENT", "", House, ofServer, catalogDirection},
+			family{"empty", "TYPE without its required members is refused", "", House, catalogMustRefuse, catalogEmpty}))
+}
+
 // catalogMustRefuse reports whether the server must refuse an empty payload of the type. Quiet
 // types may be dropped, and the handshake has its own refusals.
-func catalogMustRefuse(spec *arcp.Spec) bool {
-	return !spec.Quiet && spec.Phase&arcp.InAccepted != 0 && spec.Type != arcp.SessionAuthenticate &&
+func catalogMustRefuse(s *catalogRow) bool {
+	spec := arcp.Lookup(s.typ)
+	return !ofServer(s) && !spec.Quiet && inSession(s) && s.typ != arcp.SessionAuthenticate &&
 		len(missingMembers(reflect.TypeOf(spec.NewPayload()).Elem(), arcp.Raw(`{}`), "payload")) > 0
 }
 
@@ -50,16 +101,16 @@ func fillScope(spec *arcp.Spec) func(*arcp.Envelope) {
 	}
 }
 
-func catalogDirection(t *checkRun, spec *arcp.Spec) {
+func catalogDirection(t *checkRun, m message) {
 	c := t.Open()
-	id := c.sendWith(spec.Type, spec.NewPayload(), fillScope(spec))
-	c.ExpectNack("only a server sends "+string(spec.Type), id, arcp.CodeInvalidArgument)
+	id := c.sendWith(m.typ, m.payload, m.with)
+	c.ExpectNack("only a server sends "+string(m.typ), id, arcp.CodeInvalidArgument)
 	c.ExpectNothing("the session still works")
 }
 
-func catalogEmpty(t *checkRun, spec *arcp.Spec) {
+func catalogEmpty(t *checkRun, m message) {
 	c := t.Open()
-	id := c.sendWith(spec.Type, struct{}{}, fillScope(spec))
+	id := c.sendWith(m.typ, struct{}{}, fillScope(arcp.Lookup(m.typ)))
 	f := c.event("a payload without its required members is refused")
 	want(t, "the refusal is correlated", f.CorrelationID, id)
 	switch f.Type {

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -43,33 +42,6 @@ func messageOf(spec *arcp.Spec) message {
 		}
 	}
 	return message{spec.Type, spec.NewPayload(), fillScope(spec)}
-}
-
-// messageChecks generates checks of each type that a client may send in a session.
-func messageChecks() []Check {
-	var list []Check
-	for i := range arcp.Catalog {
-		spec := &arcp.Catalog[i]
-		if spec.Phase&arcp.InAccepted == 0 {
-			continue
-		}
-		m := messageOf(spec)
-		add := func(name, title, section string, level Level, run func(*checkRun)) {
-			list = append(list, Check{ID: name + "." + string(spec.Type), Title: title, Section: section, Level: level,
-				run: func(_ context.Context, t *checkRun) { run(t) }})
-		}
-		add("early", string(spec.Type)+" before session.open is not performed", "RFC §4.6", Must, func(t *checkRun) { messageEarly(t, m) })
-		if spec.Type == arcp.SessionClose {
-			continue // ends the session
-		}
-		add("no-id", string(spec.Type)+" without an id is dropped without an answer", "SPEC §2.2", House, func(t *checkRun) { messageWithoutID(t, m) })
-		add("no-object", string(spec.Type)+" whose payload is no object is nacked INVALID_REQUEST", "SPEC §2.1", House, func(t *checkRun) { messageWithoutObject(t, m) })
-	}
-	for _, m := range answeredMessages() {
-		list = append(list, Check{ID: "newer." + string(m.typ), Title: "unknown members of " + string(m.typ) + " change nothing in its answer",
-			Section: "SPEC §2.1", Level: House, run: func(_ context.Context, t *checkRun) { messageNewer(t, m) }})
-	}
-	return list
 }
 
 // refusals are the types of frames that refuse a message before there is a session.

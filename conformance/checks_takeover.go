@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -126,7 +127,7 @@ func (c *draftConn) readWelcome() *arcp.SessionAcceptedPayload {
 	if arcp.Unmarshal(env.Payload, &p) != nil {
 		return nil
 	}
-	return &arcp.SessionAcceptedPayload{SessionID: p.SessionID, ResumeToken: p.ResumeToken}
+	return &arcp.SessionAcceptedPayload{SessionID: cmp.Or(p.SessionID, env.SessionID), ResumeToken: p.ResumeToken}
 }
 
 // serves reports whether the connection has the session: the server answers two pings, one after

@@ -65,7 +65,7 @@ func TestSourceHasMacros(t *testing.T) {
 func TestFunctionsOfChecks(t *testing.T) {
 	for id, want := range map[string]string{
 		"takeover.race":                        "takeoverRace",
-		"catalogue.direction.session.accepted": "catalogChecks",
+		"catalogue.direction.session.accepted": "generate",
 		"unimplemented.job.schedule":           "unimplementedChecks",
 	} {
 		c, _ := FindCheck(id)

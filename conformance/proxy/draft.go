@@ -8,7 +8,7 @@ var draftFaults = [][]Fault{
 	draftHostileFaults, draftSubmitFaults, draftEventFaults, draftResultFaults, draftErrorFaults,
 	draftCancelFaults, draftTimeoutFaults, draftKeyFaults, draftLeaseFaults, draftBudgetFaults,
 	draftQuestionFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults, draftCloseFaults,
-	draftPingFaults, draftAckFaults, draftEnvelopeFaults, draftSecretFaults, draftNumberFaults,
+	draftPingFaults, draftAckFaults, draftEnvelopeFaults, draftCatalogFaults, draftSecretFaults, draftNumberFaults,
 	draftBuiltinFaults, draftVisibilityFaults, draftRecoveryFaults,
 }
 

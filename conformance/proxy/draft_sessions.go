@@ -347,8 +347,6 @@ var draftEnvelopeFaults = []Fault{
 		newRewriter: answerSent(isType("session.teleport"), arcp.SessionPong, false)},
 	{Defect: "a message of a vendor is answered", Checks: []string{"draft.envelope.vendor-types"}, House: true,
 		newRewriter: answerSent(isType("x-vendor.nobody.hello"), arcp.SessionPong, false)},
-	{Defect: "a message that only the server sends fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.server-types"}, House: true,
-		newRewriter: answerSent(isType(script.SessionWelcome), arcp.SessionPong, false)},
 	{Defect: "an incomplete envelope fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.incomplete"}, House: true,
 		newRewriter: answerSent(isType(""), arcp.SessionPong, false)},
 	{Defect: "session.jobs names another request", Checks: []string{"draft.envelope.ids"}, House: true,
