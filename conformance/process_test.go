@@ -56,9 +56,10 @@ func TestChildProcess(t *testing.T) {
 
 // serveUnix serves fakes on a socket, and writes its process id beside the socket.
 func serveUnix(path string) {
-	l, err := transport.ListenUnix(path, transport.Limits{})
+	err := os.WriteFile(path+".pid", []byte(strconv.Itoa(os.Getpid())), 0o600) // before clients can connect
+	var l *transport.UnixListener
 	if err == nil {
-		err = os.WriteFile(path+".pid", []byte(strconv.Itoa(os.Getpid())), 0o600)
+		l, err = transport.ListenUnix(path, transport.Limits{})
 	}
 	for err == nil {
 		var conn transport.Conn
