@@ -152,7 +152,7 @@ func newBackup(a *app) *cobra.Command {
 			return err
 		}
 		if !f.Changed("admin") && b.data == "" {
-			if err := a.checkDefaultAdmin(); err != nil {
+			if err := checkDefaultAdmin(a); err != nil {
 				return err
 			}
 		}
@@ -170,8 +170,8 @@ func newBackup(a *app) *cobra.Command {
 
 // checkDefaultAdmin refuses the default of --admin if the other commands use another server than the default one: the
 // copy would have the data of a server that the caller does not expect.
-func (a *app) checkDefaultAdmin() error {
-	c, name, err := a.selectedContext(a.env("ARCP_CONTEXT"))
+func checkDefaultAdmin(a *app) error {
+	c, name, err := selectedContext(a, a.env("ARCP_CONTEXT"))
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func (r *conformanceRun) perform(ctx context.Context, a *app, t *target) error {
 	report, err := r.second.run(ctx, r.target, r.opts)
 	done()
 	if refused, ok := errors.AsType[*conformance.RefusedError](err); ok {
-		return &exitError{exitUsage, fmt.Errorf("%w; %s", err, r.credential(t, err == error(refused)))}
+		return &exitError{exitAuth, fmt.Errorf("%w; %s", err, r.credential(t, err == error(refused)))}
 	}
 	if err != nil {
 		return runProblem(t, err)

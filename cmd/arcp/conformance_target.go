@@ -51,7 +51,9 @@ func (s *conformanceSubject) resolve(a *app, t *target) (err error) {
 		}
 	}
 	if s.exec == "" {
-		return t.resolve(a)
+		err = t.resolve(a)
+		t.tokenOfVariable(a) // also for a unix socket: another server may not identify the user
+		return err
 	}
 	switch {
 	case s.flags.Changed("url"), s.flags.Changed("context"), s.mapping != nil && s.mapping.URL != "":

@@ -302,7 +302,7 @@ func TestConformanceRefusedCredential(t *testing.T) {
 	refused := func(why, want string, args ...string) {
 		t.Helper()
 		o := cli(t, append([]string{"conformance", "run", "--url", p.url}, args...)...)
-		wantRefusal(t, o, exitUsage, want)
+		wantRefusal(t, o, exitAuth, want)
 		if !strings.Contains(o.stderr, "UNAUTHENTICATED") || strings.Contains(o.stderr, wrong) {
 			t.Errorf("%s: the error is %s", why, o.stderr)
 		}
@@ -317,7 +317,7 @@ func TestConformanceRefusedCredential(t *testing.T) {
 	refused("variable", "the token is the one of $ARCP_TOKEN: ")
 }
 
-// The variable has the token for a unix socket too. Without it none is sent.
+// The checks send the token of the variable to a unix socket too. Without it none is sent.
 func TestTokenForUnixSocket(t *testing.T) {
 	url, tokens := draftRuntime(t)
 	run := []string{"conformance", "run", "--url", url, "--dialect", "draft", "--timeout", "1s", "--check", "draft.cancel.acknowledged"}

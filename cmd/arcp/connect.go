@@ -58,7 +58,7 @@ func addTargetWith(cmd *cobra.Command, output *outputFlag) *target {
 	f.StringVar(&tg.context, "context", "", "runtime of this name, see arcp context; default: $ARCP_CONTEXT, or the current context")
 	setCompletion(cmd, "context", completeContextFlag)
 	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, that of the context, or "+defaultURL)
-	f.StringVar(&tg.token, "token", "", "bearer token; default: that of the context, $ARCP_TOKEN, or that of a running arcp dev")
+	f.StringVar(&tg.token, "token", "", "bearer token; default: that of the context; but for unix:// that of $ARCP_TOKEN, or of a running arcp dev")
 	f.StringVar(&tg.caFile, "ca-file", "",
 		"PEM `FILE` with certificates of authorities that are trusted for wss://, beside those of the system; default: $"+caFileEnv)
 	f.StringVar(&tg.dialect, "dialect", "",
@@ -87,22 +87,30 @@ func (tg *target) resolve(a *app) error {
 	if err := tg.trust(a, u); err != nil {
 		return err
 	}
+	if u.Scheme == "unix" {
+		return nil // the operating system identifies the user
+	}
 	tg.findToken(a, u)
 	return nil
 }
 
-// findToken sets the token unless --token or the context has. Without one the runtime of a unix
-// socket identifies the user by the operating system.
+// findToken sets the token unless --token or the context has.
 func (tg *target) findToken(a *app, u *url.URL) {
+	if tg.tokenOfVariable(a); tg.token != "" {
+		return
+	}
+	if tg.token = tokenOfDev(u); tg.token != "" {
+		tg.tokenFrom = "the token is the one of an earlier `arcp dev`: give --token or set ARCP_TOKEN"
+	}
+}
+
+// tokenOfVariable sets the token to that of $ARCP_TOKEN unless there is one.
+func (tg *target) tokenOfVariable(a *app) {
 	if tg.token != "" {
 		return
 	}
 	if tg.token = a.env("ARCP_TOKEN"); tg.token != "" {
 		tg.tokenFrom = "the token is the one of $ARCP_TOKEN: unset it, or set it to a token of this runtime"
-		return
-	}
-	if tg.token = tokenOfDev(u); tg.token != "" {
-		tg.tokenFrom = "the token is the one of an earlier `arcp dev`: give --token or set ARCP_TOKEN"
 	}
 }
 

@@ -111,7 +111,7 @@ func (tg *target) applyContext(a *app) error {
 	case tg.url != "":
 		return nil
 	}
-	c, name, err := a.selectedContext(name)
+	c, name, err := selectedContext(a, name)
 	if err != nil || name == "" {
 		return err
 	}
@@ -126,7 +126,7 @@ func (tg *target) applyContext(a *app) error {
 
 // selectedContext returns the context with a name, or without one the current context unless $ARCP_URL is set. It
 // returns an empty name if no context is selected.
-func (a *app) selectedContext(name string) (c clientContext, selected string, err error) {
+func selectedContext(a *app, name string) (c clientContext, selected string, err error) {
 	if name == "" && a.env("ARCP_URL") != "" {
 		return c, "", nil
 	}
