@@ -339,7 +339,7 @@ func (o *original) named(t *testing.T, err error) {
 		named := strings.Contains(line, fuzzDir+": ") || strings.Contains(line, `key "`) || strings.Contains(line, `session "`) ||
 			strings.Contains(line, `feed "`) || strings.Contains(line, `job "`)
 		for _, name := range o.names {
-			number, _, _ := strings.Cut(strings.TrimLeft(name, "MANIFESTOPTIONS-"), ".")
+			number, _, _ := strings.Cut(strings.TrimLeft(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-"), ".")
 			named = named || number != "" && strings.Contains(line, number)
 		}
 		if !named {
