@@ -176,6 +176,8 @@ func (d *direct) handshake(conn net.Conn, p []byte) (answer []byte, n int) {
 	switch {
 	case err != nil || br.Buffered() > 0 || in.Len() > 0 || !wellFormed(r):
 		return nil, 0 // an http.Server answers with the reason
+	case !httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") || !httpguts.HeaderValuesContainsToken(r.Header["Upgrade"], "websocket"):
+		return nil, 0 // ws also finds the token beside invalid characters
 	case r.RequestURI != d.path || r.ContentLength != 0 || r.TransferEncoding != nil || r.Header["Expect"] != nil || r.Header["Trailer"] != nil:
 		return nil, 0
 	case len(r.Header["Origin"]) > 1 || len(r.Header["Sec-Websocket-Key"]) > 1 || len(r.Header["Sec-Websocket-Protocol"]) > 1 || !isKey(r.Header.Get("Sec-Websocket-Key")):

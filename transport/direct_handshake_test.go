@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -27,6 +28,7 @@ func FuzzGreeting(f *testing.F) {
 	f.Add([]byte(plainHandshake + "X-A: b\r\n c\r\nContent-Length: 0\r\n\r\n"))
 	f.Add([]byte(plainHandshake + "Transfer-Encoding: chunked\r\n\r\n"))
 	f.Add([]byte(plainHandshake + "X: y\n\nGET / HTTP/1.1\r\n\r\n"))
+	f.Add([]byte(strings.Replace(plainHandshake, "Connection: Upgrade", "Connection: Upgrade\"", 1) + "\r\n"))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		near, far := net.Pipe()
 		defer near.Close()
