@@ -154,7 +154,8 @@ func (d *diagnosis) session(ctx context.Context, a *app, tg *target) {
 			"the runtime refuses jobs: %s", readable(err))
 		return
 	case self.Refusal != nil:
-		d.add("jobs", statusProblem, "", "the runtime refuses all jobs of %s: %s", self.Principal, self.Refusal.Message)
+		d.add("jobs", statusProblem, "end jobs, or raise the limit that the message names; for lack of space, make room",
+			"the runtime refuses all jobs of %s: %s", self.Principal, self.Refusal.Message)
 	default:
 		d.add("jobs", statusOK, "", "the runtime accepts jobs of %s with the roles %s", self.Principal, strings.Join(self.Roles, ", "))
 	}
@@ -351,7 +352,10 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 		return
 	}
 	g, err := p.gauges(ctx)
-	if err != nil {
+	switch {
+	case err != nil && ready.status == http.StatusServiceUnavailable:
+		return // during a start there are only some metrics
+	case err != nil:
 		d.add(check, statusProblem, "", "read the metrics of %s: %v", p.base, err)
 		return
 	}
