@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -240,6 +241,8 @@ func (tg *target) explain(err error) error {
 		return fmt.Errorf("%w; %s", err, tg.tokenFrom)
 	case code == exitUnreachable && strings.Contains(err.Error(), "shutting down"):
 		return &exitError{code, fmt.Errorf("the runtime at %s is shutting down; try again in a moment", tg.url)}
+	case code == exitUnreachable && refusesForNow(err):
+		return &exitError{code, fmt.Errorf("the server at %s, or a proxy before it, refuses connections at present: %s; try again later", tg.url, upgradeCause(err))}
 	case code == exitUnreachable && strings.Contains(err.Error(), "status code"):
 		return &exitError{code, fmt.Errorf("the server at %s is not a runtime: %s; use the URL of the listening line", tg.url, upgradeCause(err))}
 	case code == exitUnreachable && strings.Contains(err.Error(), errSilent.Error()):
@@ -275,6 +278,12 @@ func netCause(err error) error {
 
 // refusedUpgrade matches the answer to an upgrade in an error of the WebSocket library.
 var refusedUpgrade = regexp.MustCompile(`status code 101 but got ([0-9]+)(.*)`)
+
+// refusesForNow reports whether the HTTP status of a refused upgrade says that a later one may succeed.
+func refusesForNow(err error) bool {
+	m := refusedUpgrade.FindStringSubmatch(err.Error())
+	return m != nil && slices.Contains([]string{"429", "502", "503", "504"}, m[1])
+}
 
 // upgradeCause returns why a server has refused an upgrade.
 func upgradeCause(err error) string {

@@ -105,3 +105,18 @@ func TestSilentServerMayBeStarting(t *testing.T) {
 		t.Errorf("exit code %d and %v, want %d and that it may be starting", exitCode(err), err, exitUnreachable)
 	}
 }
+
+// An HTTP status that may pass is not taken for a wrong URL.
+func TestServerThatRefusesConnectionsAtPresent(t *testing.T) {
+	for status, want := range map[int]string{
+		http.StatusServiceUnavailable: "refuses connections at present: HTTP status 503: too many; try again later",
+		http.StatusBadGateway:         "refuses connections at present: HTTP status 502: too many; try again later",
+		http.StatusForbidden:          "is not a runtime: HTTP status 403: too many; use the URL of the listening line",
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "too many", status) }))
+		o := cli(t, "tools", "ls", "--url", "ws"+strings.TrimPrefix(s.URL, "http"), "--token", "secret")
+		if s.Close(); o.code != exitUnreachable || !strings.Contains(o.stderr, want) {
+			t.Errorf("status %d: %v, want %q", status, o, want)
+		}
+	}
+}
