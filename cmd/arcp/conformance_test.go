@@ -239,12 +239,7 @@ func TestConformanceAgainst(t *testing.T) {
 // draftRuntime is a server on a unix socket that answers session.hello only, and reports the token of each.
 func draftRuntime(t *testing.T) (url string, tokens <-chan string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := transport.ListenUnix(path, transport.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
+	l, url := listenUnix(t)
 	received := make(chan string, 100)
 	serve := func(c transport.Conn) {
 		defer c.Abort()
@@ -273,7 +268,7 @@ func draftRuntime(t *testing.T) (url string, tokens <-chan string) {
 			go serve(c)
 		}
 	}()
-	return unixURL(path), received
+	return url, received
 }
 
 // Without --dialect the checks speak the dialect in which the server answers.

@@ -29,7 +29,8 @@ type fakeConn struct {
 	n int
 }
 
-func newFakeRuntime(t *testing.T, handle func(c *fakeConn, env *arcp.Envelope)) *fakeRuntime {
+// listenUnix listens on a unix socket until the test ends.
+func listenUnix(t *testing.T) (l *transport.UnixListener, url string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := transport.ListenUnix(path, transport.Limits{})
@@ -37,7 +38,13 @@ func newFakeRuntime(t *testing.T, handle func(c *fakeConn, env *arcp.Envelope)) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	r := &fakeRuntime{t: t, url: unixURL(path), handle: handle}
+	return l, unixURL(path)
+}
+
+func newFakeRuntime(t *testing.T, handle func(c *fakeConn, env *arcp.Envelope)) *fakeRuntime {
+	t.Helper()
+	l, url := listenUnix(t)
+	r := &fakeRuntime{t: t, url: url, handle: handle}
 	go func() {
 		for n := 1; ; n++ {
 			conn, err := l.Accept()
