@@ -22,7 +22,7 @@ type catalogRow struct {
 type family struct {
 	name    string // the id of a check is NAME.TYPE
 	title   string // TYPE stands for the type
-	section string // empty: that of the type
+	section string // in the report; empty: the section of the message type
 	level   Level
 	applies func(s *catalogRow) bool
 	run     func(t *checkRun, m message)

@@ -109,8 +109,8 @@ func (r *received) endsBarrier(b script.Barrier) bool {
 	return r.Type == arcp.SessionPong && (b == script.ByOrder || pongNonce(&r.Envelope) == barrierNonce)
 }
 
-// untilPong pings and returns the first frame before the pong that selects reports; nil if there is none. The
-// error is that of the connection.
+// untilPong pings. It returns the first frame before the pong for which selects is true; nil if there is none. It
+// returns an error if the connection ends.
 func (c draftClient) untilPong(selects func(f *received) bool) (*received, error) {
 	barrier := c.t.server.draftBarrier()
 	if barrier == script.ByTime {

@@ -59,7 +59,7 @@ func addTargetWith(cmd *cobra.Command, output *outputFlag) *target {
 	f.StringVar(&tg.context, "context", "", "runtime of this name, see arcp context; default: $ARCP_CONTEXT, or the current context")
 	setCompletion(cmd, "context", completeContextFlag)
 	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, that of the context, or "+defaultURL)
-	f.StringVar(&tg.token, "token", "", "bearer token; default: that of the context; but for unix:// that of $ARCP_TOKEN, or of a running arcp dev")
+	f.StringVar(&tg.token, "token", "", "bearer token; default: that of the context, then $ARCP_TOKEN, then that of a running arcp dev; a runtime at unix:// needs none")
 	f.StringVar(&tg.caFile, "ca-file", "",
 		"PEM `FILE` with certificates of authorities that are trusted for wss://, beside those of the system; default: $"+caFileEnv)
 	f.StringVar(&tg.dialect, "dialect", "",
@@ -105,7 +105,7 @@ func (tg *target) findToken(a *app, u *url.URL) {
 	}
 }
 
-// tokenOfVariable sets the token to that of $ARCP_TOKEN unless there is one.
+// tokenOfVariable sets a missing token to the value of $ARCP_TOKEN.
 func (tg *target) tokenOfVariable(a *app) {
 	if tg.token != "" {
 		return
