@@ -15,6 +15,7 @@ type findings struct {
 	frames int                 // all frames
 	broken map[string]*finding // by id of the check
 	spoken map[string]bool     // ids of checks whose subject was received
+	first  func()              // called at the first violation; nil: nothing is called
 }
 
 // finding is one violated rule.
@@ -68,6 +69,9 @@ func (fs *findings) speak(rules []rule, f *judged) {
 func (fs *findings) add(id string, first finding) {
 	if fs.broken == nil {
 		fs.broken = map[string]*finding{}
+		if fs.first != nil {
+			fs.first()
+		}
 	}
 	if fs.broken[id] == nil {
 		fs.broken[id] = &first

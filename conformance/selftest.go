@@ -169,14 +169,17 @@ func (c *soundCheck) detectionTimeout(f *proxy.Fault) time.Duration {
 }
 
 // detects reports whether the check fails behind the fault, or receives a frame that violates a rule
-// of the levels, in one of the attempts.
+// of the levels, in one of the attempts. An attempt ends at the first such frame: the check could wait for
+// another one up to its limit.
 func (r *runner) detects(ctx context.Context, f *proxy.Fault, c *soundCheck, levels []Level) bool {
 	opts := *r.opts
 	opts.Levels, opts.Timeout = levels, c.detectionTimeout(f)
 	for range attempts {
-		faulty := &runner{target: r.target.behind(f), opts: &opts, server: r.server}
-		res := faulty.runOne(ctx, &c.Check)
-		if counts(f, &res) || faulty.findings.any() {
+		attempt, end := context.WithCancel(ctx)
+		faulty := &runner{target: r.target.behind(f), opts: &opts, server: r.server, findings: findings{first: end}}
+		res := faulty.runOne(attempt, &c.Check)
+		end()
+		if faulty.findings.any() || counts(f, &res) {
 			return true
 		}
 	}
