@@ -37,7 +37,7 @@ var artifactFaults = []Fault{
 		newRewriter: swap(func(f frame) bool { return f.Type == arcp.ArtifactRef && f.EventSeq > 0 }, isType(arcp.JobCompleted), true)},
 	{Defect: "artifacts are kept for an unknown time", Checks: []string{"artifacts.retention"},
 		newRewriter: replaceReceived(`"artifact_retention":`, `"no_retention":`)},
-	{Defect: "an artifact is found after its time", Checks: []string{"artifacts.expired"},
+	{Defect: "an artifact is found after its time", Checks: []string{"artifacts.expired"}, Silent: true,
 		newRewriter: editReceived(arcp.Nack, func(f frame) frame { return f.withPayload("code", arcp.CodeUnavailable) })},
 	{Defect: "artifact.put answers with the digest of other content", Checks: []string{"artifacts.put-in-chunks"}, House: true,
 		newRewriter: replaceResult(`"sha256":"2cf24dba`, `"sha256":"3cf24dba`)},

@@ -15,7 +15,7 @@ var hostFaults = []Fault{
 		newRewriter: replaceCode(arcp.CodeNotFound, arcp.CodePermissionDenied)},
 	{Defect: "a new agent has the status running", Checks: []string{"host.register", "host.again"}, House: true,
 		newRewriter: replaceReceived(`"status":"idle"`, `"status":"running"`)},
-	{Defect: "an agent keeps running after its session has ended", Checks: []string{"host.session-end"}, House: true,
+	{Defect: "an agent keeps running after its session has ended", Checks: []string{"host.session-end"}, House: true, Silent: true,
 		newRewriter: replaceReceived(`"status":"stopped"`, `"status":"running"`)},
 	{Defect: "an agent without a connection keeps its status", Checks: []string{"host.disconnected"}, House: true, Silent: true,
 		newRewriter: replaceReceived(`"status":"disconnected"`, `"status":"running"`)},
@@ -65,7 +65,7 @@ var hostFaults = []Fault{
 		})},
 	{Defect: "filters do not apply to host events", Checks: []string{"host.feed-filter"}, House: true,
 		newRewriter: editFilter(func(filter map[string]arcp.Raw) { clear(filter) })},
-	{Defect: "host.subscribe continues after its connection is lost", Checks: []string{"host.leash"}, House: true,
+	{Defect: "host.subscribe continues after its connection is lost", Checks: []string{"host.leash"}, House: true, Silent: true,
 		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			if f.stringMember("tool") == "host.subscribe" {
 				f = f.withPayload("on_disconnect", "continue")

@@ -16,7 +16,7 @@ import (
 type Fault struct {
 	Defect string   // the behaviour of the server behind the proxy, as one sentence; unique
 	Checks []string // ids of checks; at least one of them must fail
-	Silent bool     // the defect is a missing frame: only for it the timeout of a check is a detection
+	Silent bool     // a frame never comes, or a state is never reached: only then the timeout of a check is a detection
 	House  bool     // the level house detects the defect, and the protocol not in each run
 
 	newRewriter func() rewriter                           // state of one connection
