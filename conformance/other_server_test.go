@@ -105,13 +105,16 @@ func TestOtherServer(t *testing.T) {
 		dialects = dialects[1:] // TestBareServer runs the checks of the RFC dialect
 	}
 	for _, dialect := range dialects {
-		target := ownTarget(t)
-		target.Dialect = dialect
-		target.plant = func(conn transport.Conn) transport.Conn { return &other{Conn: conn} }
-		for _, res := range results(t, target) {
-			if res.Status == Failed {
-				t.Errorf("%s fails: %s", res.ID, res.Reason)
+		t.Run(dialect.String(), func(t *testing.T) {
+			t.Parallel()
+			target := ownTarget(t)
+			target.Dialect = dialect
+			target.plant = func(conn transport.Conn) transport.Conn { return &other{Conn: conn} }
+			for _, res := range results(t, target) {
+				if res.Status == Failed {
+					t.Errorf("%s fails: %s", res.ID, res.Reason)
+				}
 			}
-		}
+		})
 	}
 }
