@@ -28,11 +28,6 @@ cross: ## build all packages for each of SYSTEMS, and go vet
 	  $(GO) build ./... && $(GO) vet ./... || exit 1; \
 	done
 
-typecheck: ## type-check all packages and tests for each of SYSTEMS, without a compiler
-	@tool=$$(mktemp) && $(GO) build -o "$$tool" ./internal/typecheck && for system in $(SYSTEMS); do \
-	  echo "== typecheck for $$system"; GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 "$$tool" || exit 1; \
-	done; rm -f "$$tool"
-
 demo: ## run the guided demonstration
 	$(GO) run ./cmd/arcp demo
 
@@ -100,4 +95,4 @@ cover: ## test coverage by package
 spec: ## write the generated tables of SPEC.md
 	$(GO) test -run TestSpecTables ./runtime -args -update
 
-.PHONY: help build cross typecheck demo test short race check fmt vet modernize lint staticcheck golangci vulncheck fuzz bench conformance chaos release release-check cover spec
+.PHONY: help build cross demo test short race check fmt vet modernize lint staticcheck golangci vulncheck fuzz bench conformance chaos release release-check cover spec

@@ -90,7 +90,6 @@ var allowed = map[string][]string{
 	"internal/osfile":      {},
 	"internal/race":        {},
 	"internal/specdoc":     {"arcp"},
-	"internal/typecheck":   {},
 	"internal/yamlsyntax":  {},
 	"runtime": {
 		"arcp",
