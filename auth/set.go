@@ -25,7 +25,8 @@ type offer struct {
 	names   []string
 	policy  func(scheme string) ChallengePolicy
 
-	principals int // configured by name
+	principals int  // configured by name
+	several    bool // more than one principal can authenticate
 }
 
 // NewSet returns a Set with the schemes configured by cfg and the extra schemes. An extra scheme
@@ -40,7 +41,8 @@ func NewSet(cfg *Config, extra ...Authenticator) *Set {
 func (s *Set) Reload(cfg *Config) { s.current.Store(newOffer(cfg, s.extra)) }
 
 func newOffer(cfg *Config, extra []Authenticator) *offer {
-	o := &offer{schemes: map[string]Authenticator{}, policy: cfg.policy, principals: len(cfg.principals)}
+	o := &offer{schemes: map[string]Authenticator{}, policy: cfg.policy, principals: len(cfg.principals),
+		several: len(cfg.principals) > 1 || len(cfg.issuers) > 0 || cfg.anonymous || len(extra) > 0}
 	if b := newBearer(cfg); b != nil {
 		o.add(b, true)
 	}
@@ -67,6 +69,11 @@ func (s *Set) Schemes() []string { return slices.Clone(s.current.Load().names) }
 
 // Principals returns the number of principals that are configured by name. Those of issuers are not known.
 func (s *Set) Principals() int { return s.current.Load().principals }
+
+// HasSeveralPrincipals reports whether more than one principal can authenticate: more than one is configured
+// by name, or there are an issuer of JWTs, anonymous access or an extra scheme. Local users that are not
+// configured by name, and programs that the runtime starts, do not count.
+func (s *Set) HasSeveralPrincipals() bool { return s.current.Load().several }
 
 // LoadKnownClients adds the known clients of an earlier process, as returned by KnownClientChanges.
 // The challenge policy "new" does not challenge them.

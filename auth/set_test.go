@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -224,4 +225,29 @@ func TestReloadIsSeenAsAWhole(t *testing.T) {
 		set.Reload(configs[i%2]())
 	}
 	wg.Wait()
+}
+
+// A principal that can be the only one has all of the server's limits for itself.
+func TestSeveralPrincipals(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config) error
+		extra  []Authenticator
+		want   bool
+	}{
+		"none": {func(*Config) error { return nil }, nil, false},
+		"one":  {func(c *Config) error { return c.AddPrincipal(Principal{Name: "alice"}) }, nil, false},
+		"two": {func(c *Config) error {
+			return errors.Join(c.AddPrincipal(Principal{Name: "alice"}), c.AddPrincipal(Principal{Name: "bob"}))
+		}, nil, true},
+		"anonymous":    {func(c *Config) error { c.AllowAnonymous(); return nil }, nil, true},
+		"other scheme": {func(*Config) error { return nil }, []Authenticator{newNoneScheme(new(Config))}, true},
+	} {
+		cfg := NewConfig(Options{})
+		if err := c.change(cfg); err != nil {
+			t.Fatal(err)
+		}
+		if s := NewSet(cfg, c.extra...); s.HasSeveralPrincipals() != c.want {
+			t.Errorf("%s: %v, want %v", name, !c.want, c.want)
+		}
+	}
 }

@@ -119,14 +119,18 @@ type IDGenerator = tracing.IDGenerator
 // Limits bounds connections, sessions and jobs. A request above a limit is refused.
 // Runtime.SetLimits changes the limits of a runtime. A zero member has the documented default, a
 // negative one has no bound.
+//
+// The share of a principal is three quarters of a limit if Config.Auth.HasSeveralPrincipals, and else the
+// whole. It is the whole also of limits below 1,000 and of MaxArguments below 64 MiB: who sets a small limit
+// counts its users. Limits of an auth.Identity replace the share.
 type Limits struct {
 	MaxConnections          int // open connections; default 100,000; see Runtime.Gate
 	MaxUnauthenticated      int // connections that are not authenticated; default 1,024
 	MaxUnauthenticatedPerIP int // of one IPv4 address or IPv6 /64 network, except loopback; default 32
 	MaxSessions             int // default 100,000
-	MaxSessionsPerPrincipal int // default: no bound
+	MaxSessionsPerPrincipal int // default: the share of MaxSessions
 	MaxJobs                 int // live jobs; default 100,000
-	MaxJobsPerPrincipal     int // live jobs; default: no bound
+	MaxJobsPerPrincipal     int // live jobs; default: the share of MaxJobs
 	MaxJobsPerSession       int // live jobs; default 10,000
 	RatePerMin              int // received frames a minute, for each connection; default: no bound
 
@@ -134,7 +138,9 @@ type Limits struct {
 	// worker has declared another time; default: no bound.
 	StartTimeout time.Duration
 
-	MaxArguments int64 // bytes of the arguments of live jobs, which are in memory; default 1 GiB
+	// MaxArguments bounds the bytes of the arguments of live jobs, which are in memory; default 1 GiB.
+	// A principal may have its share of it, or a single job with larger arguments.
+	MaxArguments int64
 
 	MaxArtifact             int64 // bytes of an artifact; default 1 GiB
 	MaxArtifactPerPrincipal int64 // bytes of the artifacts of a principal, each at least 4 KiB; default 10 GiB
@@ -242,6 +248,21 @@ func (c *Config) checkTool(t *tool.Tool) error {
 	return nil
 }
 
+// Limits below these have no shares.
+const (
+	minShared          = 1000     // sessions or jobs
+	minSharedArguments = 64 << 20 // bytes
+)
+
+// shareOf returns the share of a principal in a limit: three quarters of it. It is 0, which is no bound, for a
+// limit below least, and with a limit for each principal.
+func shareOf[T int | int64](limit, least, perPrincipal T) T {
+	if limit < least || perPrincipal != 0 {
+		return 0
+	}
+	return limit - limit/4
+}
+
 // gate returns the limits on connections.
 func (l Limits) gate() transport.GateLimits {
 	return transport.GateLimits{Open: l.MaxConnections, Unauthenticated: l.MaxUnauthenticated, PerAddress: l.MaxUnauthenticatedPerIP}
@@ -250,7 +271,8 @@ func (l Limits) gate() transport.GateLimits {
 // conn returns the limits on connections and sessions.
 func (l Limits) conn() conn.Limits {
 	return conn.Limits{Connections: l.gate(), Rate: l.RatePerMin, Follows: l.maxFollows,
-		Sessions: session.Limits{All: max(l.MaxSessions, 0), PerPrincipal: max(l.MaxSessionsPerPrincipal, 0)}}
+		Sessions: session.Limits{All: max(l.MaxSessions, 0), PerPrincipal: max(l.MaxSessionsPerPrincipal, 0),
+			Share: shareOf(l.MaxSessions, minShared, l.MaxSessionsPerPrincipal)}}
 }
 
 // artifact returns the limits on artifacts.
@@ -265,6 +287,8 @@ func (l Limits) engine() engine.Limits {
 		MaxJobsPerPrincipal: l.MaxJobsPerPrincipal,
 		MaxJobsPerSession:   l.MaxJobsPerSession,
 		MaxArguments:        l.MaxArguments,
+		JobShare:            shareOf(l.MaxJobs, minShared, l.MaxJobsPerPrincipal),
+		ArgumentShare:       shareOf(l.MaxArguments, minSharedArguments, 0),
 		StartTimeout:        l.StartTimeout,
 	}
 }

@@ -250,6 +250,7 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 		ResumeWindow:      r.cfg.ResumeWindow,
 		RequireModelLease: r.cfg.Leases.RequireModel,
 		PreemptExpired:    r.cfg.Leases.PreemptExpired,
+		Shared:            r.cfg.Auth.HasSeveralPrincipals,
 		Limits:            r.cfg.Limits.engine(),
 	})
 }

@@ -383,9 +383,9 @@ func limits(v *settings.Values) runtime.Limits {
 	return runtime.Limits{
 		MaxConnections:          maxConnections(v),
 		MaxSessions:             off(v.Number("max-sessions")),
-		MaxSessionsPerPrincipal: off(v.Number("max-sessions-per-principal")),
+		MaxSessionsPerPrincipal: v.Number("max-sessions-per-principal"),
 		MaxJobs:                 off(v.Number("max-jobs")),
-		MaxJobsPerPrincipal:     off(v.Number("max-jobs-per-principal")),
+		MaxJobsPerPrincipal:     v.Number("max-jobs-per-principal"),
 		MaxJobsPerSession:       off(v.Number("max-jobs-per-session")),
 		StartTimeout:            v.Duration("start-timeout"),
 		RatePerMin:              off(v.Number("rate")),

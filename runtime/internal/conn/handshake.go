@@ -133,6 +133,16 @@ func (h *handshake) createSession(now time.Time, q machine.EstablishRequest) {
 	})
 }
 
+// refuseSession returns the refusal of a session beyond a limit.
+func refuseSession(full *session.ExceededLimit) *arcp.Error {
+	setting := "max-" + strings.ReplaceAll(full.Limit, "_", "-")
+	if full.Share {
+		setting = "its share of max-sessions; close some, or set " + setting
+	}
+	return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached (%s)", full.N, strings.ReplaceAll(full.Limit, "_", " "),
+		setting).RetryAfter(1)
+}
+
 // registerSession adds the session of a connection to the directory, or refuses it because of a
 // limit.
 func (s *Server) registerSession(c *conn) *arcp.Error {
@@ -148,6 +158,9 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 	if n := c.principal.identity.Limits.Sessions; n > 0 {
 		limits.PerPrincipal = n
 	}
+	if !s.opts.Auth.HasSeveralPrincipals() {
+		limits.Share = 0
+	}
 	opened, evicted, full := s.opts.Sessions.Open(session.OpenParams{
 		ID:        c.id,
 		Principal: c.principal.identity.Principal,
@@ -158,8 +171,7 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 	})
 	if full != nil {
 		s.opts.Metrics.RateLimited.WithLabelValues(full.Limit).Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached (max-%s)", full.N,
-			strings.ReplaceAll(full.Limit, "_", " "), strings.ReplaceAll(full.Limit, "_", "-")).RetryAfter(1)
+		return refuseSession(full)
 	}
 	if evicted {
 		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()

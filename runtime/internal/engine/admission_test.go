@@ -9,15 +9,25 @@ import (
 
 // Each limit refuses one job too many, and forgets a job however it ends.
 func TestLimits(t *testing.T) {
+	shared := func(several bool) func() bool { return func() bool { return several } }
+	bob := func(q *request) { q.Principal = "bob" }
 	for name, c := range map[string]struct {
 		change func(*Config)
 		other  func(*request) // a job outside the limit; nil: there is none
 	}{
 		"all":       {func(c *Config) { c.MaxJobs = 2 }, nil},
-		"principal": {func(c *Config) { c.MaxJobsPerPrincipal = 2 }, func(q *request) { q.Principal = "bob" }},
+		"principal": {func(c *Config) { c.MaxJobsPerPrincipal = 2 }, bob},
 		"session":   {func(c *Config) { c.MaxJobsPerSession = 2 }, func(q *request) { q.Session = "sess_2" }},
 		"arguments": {func(c *Config) { c.MaxArguments = int64(2 * len("{}")) }, nil},
-		"own":       {func(c *Config) { c.MaxJobsPerPrincipal = 100 }, func(q *request) { q.Principal, q.MaxJobs = "bob", 1 }},
+		"share":     {func(c *Config) { c.MaxJobs, c.JobShare, c.Shared = 3, 2, shared(true) }, bob},
+		"alone":     {func(c *Config) { c.MaxJobs, c.JobShare, c.Shared = 2, 1, shared(false) }, nil},
+		"share of arguments": {func(c *Config) {
+			c.MaxArguments, c.ArgumentShare, c.Shared = int64(3*len("{}")), int64(2*len("{}")), shared(true)
+		}, bob},
+		"alone with arguments": {func(c *Config) {
+			c.MaxArguments, c.ArgumentShare, c.Shared = int64(2*len("{}")), int64(len("{}")), shared(false)
+		}, nil},
+		"own": {func(c *Config) { c.MaxJobsPerPrincipal, c.JobShare, c.Shared = 100, 1, shared(true) }, func(q *request) { q.Principal, q.MaxJobs = "bob", 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runEngine(t, c.change, func(f *fixture) {

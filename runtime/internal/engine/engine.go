@@ -76,6 +76,10 @@ type Config struct {
 	RequireModelLease bool // a job whose lease has no model namespace may use no model
 	PreemptExpired    bool // a job ends with its lease, not at its next operation after that
 
+	// Shared reports whether clients of more than one principal may come: the shares of Limits apply.
+	// It must not block. nil: they do not apply.
+	Shared func() bool
+
 	Limits
 }
 
@@ -87,6 +91,11 @@ type Limits struct {
 	MaxJobsPerPrincipal int
 	MaxJobsPerSession   int
 	MaxArguments        int64 // bytes of their arguments
+
+	// Shares bound each principal while Config.Shared reports true; 0: none. JobShare does not apply to a
+	// principal that has another limit of its jobs, and ArgumentShare not to the only job of a principal.
+	JobShare      int
+	ArgumentShare int64 // bytes
 
 	StartTimeout time.Duration // of jobs in the queue without a connected worker, unless the tool has its own
 }
@@ -168,8 +177,11 @@ func New(cfg Config) *Engine {
 	if cfg.Space == nil {
 		cfg.Space = boundless{}
 	}
+	if cfg.Shared == nil {
+		cfg.Shared = func() bool { return false }
+	}
 	goroutines := pool.New()
-	e := &Engine{cfg: cfg, jobs: newJobTable(cfg.Limits), shutdown: newShutdown(), calls: newCallGroup(), pool: goroutines,
+	e := &Engine{cfg: cfg, jobs: newJobTable(cfg.Limits, cfg.Shared), shutdown: newShutdown(), calls: newCallGroup(), pool: goroutines,
 		leases: leaseIndex{byID: make(map[arcp.LeaseID]leaseRef), gauges: cfg.Metrics.Leases},
 		queues: toolQueues{slots: cfg.Slots, byTool: make(map[toolQueueKey]*toolQueue)},
 		order:  submitOrder{pool: goroutines, waiting: make(map[arcp.SessionID][]submitStep)}}

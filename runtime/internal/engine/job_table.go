@@ -19,10 +19,12 @@ import (
 // and a principal have an entry while they have jobs.
 type jobTable struct {
 	limits       Limits
+	shared       func() bool // see Config.Shared
 	runs         map[arcp.JobID]*run
 	perSession   map[arcp.SessionID]jobList
 	perPrincipal map[string]int                 // jobs, not of built-in tools
 	perCaller    map[string]int                 // jobs of built-in tools, by principal
+	argumentsOf  map[string]int64               // bytes, by principal
 	schedules    map[string]map[arcp.JobID]*run // by principal
 	scheduled    int                            // of all principals
 	counted      int                            // jobs that count for Limits.MaxJobs
@@ -32,8 +34,8 @@ type jobTable struct {
 	concluded atomic.Pointer[run] // linked list of jobs whose end is durable and that are still counted
 }
 
-func newJobTable(l Limits) jobTable {
-	return jobTable{limits: l, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]jobList),
+func newJobTable(l Limits, shared func() bool) jobTable {
+	return jobTable{limits: l, shared: shared, argumentsOf: make(map[string]int64), runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]jobList),
 		perPrincipal: make(map[string]int), perCaller: make(map[string]int), schedules: make(map[string]map[arcp.JobID]*run)}
 }
 
@@ -163,7 +165,9 @@ func (t *jobTable) uncountConcluded() {
 
 // count adds d jobs like r to the counts for the limits.
 func (t *jobTable) count(r *run, d int) {
-	t.arguments += int64(d * len(r.row.Arguments))
+	n := int64(d * len(r.row.Arguments))
+	t.arguments += n
+	addCount(t.argumentsOf, r.row.Principal, n)
 	if r.isSchedule() {
 		t.countSchedule(r, d)
 		return
@@ -278,8 +282,11 @@ func (t *jobTable) check(r *run, maxJobs int) *limitError {
 // checkCounts refuses a job of a tool that is not built in, if the limits of jobs are reached.
 func (t *jobTable) checkCounts(principal string, session arcp.SessionID, maxJobs int) *limitError {
 	perPrincipal, setting := t.limits.MaxJobsPerPrincipal, "max-jobs-per-principal"
-	if maxJobs > 0 {
+	switch {
+	case maxJobs > 0:
 		perPrincipal, setting = maxJobs, "limits.jobs of the principal"
+	case t.limits.JobShare > 0 && t.shared():
+		perPrincipal, setting = t.limits.JobShare, "its share of max-jobs; cancel some, or set max-jobs-per-principal"
 	}
 	for _, l := range [...]struct {
 		name, setting string
@@ -298,14 +305,22 @@ func (t *jobTable) checkCounts(principal string, session arcp.SessionID, maxJobs
 }
 
 // checkArguments refuses a job if its arguments and the arguments of all active jobs together
-// exceed MaxArguments.
+// exceed MaxArguments, or those of its principal the share.
 func (t *jobTable) checkArguments(r *run) *limitError {
-	n, limit := int64(len(r.row.Arguments)), t.limits.MaxArguments
-	if r.builtin() && !r.isSchedule() && n <= smallCall || limit <= 0 || t.arguments+n <= limit {
+	n, limit, share := int64(len(r.row.Arguments)), t.limits.MaxArguments, t.limits.ArgumentShare
+	if r.builtin() && !r.isSchedule() && n <= smallCall {
 		return nil
 	}
-	return &limitError{"arguments", arcp.Errorf(arcp.CodeResourceExhausted,
-		"limit of %d bytes of arguments of jobs that have not ended reached", limit).RetryAfter(retryAfter)}
+	if limit > 0 && t.arguments+n > limit {
+		return &limitError{"arguments", arcp.Errorf(arcp.CodeResourceExhausted,
+			"limit of %d bytes of arguments of jobs that have not ended reached (max-arguments)", limit).RetryAfter(retryAfter)}
+	}
+	if own := t.argumentsOf[r.row.Principal]; share > 0 && own > 0 && own+n > share && t.shared() {
+		return &limitError{"arguments_per_principal", arcp.Errorf(arcp.CodeResourceExhausted,
+			"limit of %d bytes of arguments of jobs of a principal that have not ended reached (its share of max-arguments; cancel some)",
+			share).RetryAfter(retryAfter)}
+	}
+	return nil
 }
 
 // jobList has the jobs of a session, linked through their table entries.
@@ -345,7 +360,7 @@ func (l *jobList) remove(r *run) {
 	l.n--
 }
 
-func addCount[K comparable](m map[K]int, k K, d int) {
+func addCount[K comparable, N int | int64](m map[K]N, k K, d N) {
 	if n := m[k] + d; n == 0 {
 		delete(m, k)
 	} else {

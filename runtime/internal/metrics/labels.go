@@ -48,7 +48,7 @@ var (
 	rejections = []string{arcp.ReasonPayload, arcp.ReasonVersion, "capability", "handshake_timeout", RejectedLimit,
 		RejectedResumeWindow, RejectedUnauthenticated, RejectedDialect, RejectedUnavailable, RejectedOther}
 	// limits are the names of the limits of jobs, sessions and connections.
-	limits = []string{"arguments", "builtins_per_principal", "connections", "data", "disk", "frames", "jobs",
+	limits = []string{"arguments", "arguments_per_principal", "builtins_per_principal", "connections", "data", "disk", "frames", "jobs",
 		"jobs_per_principal", "jobs_per_session", "schedules", "schedules_per_principal", "sessions",
 		"sessions_per_principal", "tool_queue", "tool_rate", "unauthenticated", "unauthenticated_per_address"}
 	errorCodes = func() (list []string) {

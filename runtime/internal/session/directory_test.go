@@ -196,12 +196,18 @@ func TestNewSessionReplacesTheLongestDetached(t *testing.T) {
 	if _, full := open("sess_c", "alice", Limits{PerPrincipal: 2}); full == nil || full.Limit != "sessions_per_principal" || full.N != 2 {
 		t.Errorf("a third session of a principal that may have two: %+v", full)
 	}
-	if _, full := open("sess_c", "bob", Limits{All: 2, PerPrincipal: 2}); full == nil || full.Limit != "sessions" {
-		t.Errorf("a third session of two: %+v", full)
+	if _, full := open("sess_c", "alice", Limits{All: 3, Share: 2}); full == nil || !full.Share || full.Limit != "sessions_per_principal" || full.N != 2 {
+		t.Errorf("a third session of a principal whose share is two: %+v", full)
+	}
+	if _, full := open("sess_d", "alice", Limits{All: 3, PerPrincipal: 3, Share: 2}); full != nil {
+		t.Errorf("a third session of a principal that may have three: %+v", full)
+	}
+	if _, full := open("sess_c", "bob", Limits{All: 3, PerPrincipal: 2}); full == nil || full.Limit != "sessions" {
+		t.Errorf("a fourth session of three: %+v", full)
 	}
 	b.Detach(b.Conn(), now)
 	a.Detach(a.Conn(), now.Add(time.Second))
-	if s, full := open("sess_c", "alice", Limits{All: 2}); full != nil || s == nil {
+	if s, full := open("sess_c", "alice", Limits{All: 3}); full != nil || s == nil {
 		t.Errorf("no session made room: %+v", full)
 	}
 	d.WaitEnds()

@@ -35,12 +35,14 @@ type owner struct {
 type Limits struct {
 	All          int
 	PerPrincipal int
+	Share        int // of a principal, if PerPrincipal is 0
 }
 
 // ExceededLimit is the limit that a new session exceeds.
 type ExceededLimit struct {
 	Limit string // "sessions" or "sessions_per_principal"
 	N     int
+	Share bool // it is Limits.Share
 }
 
 func (ix *index) ownerLocked(principal string) *owner {
@@ -110,9 +112,11 @@ func (ix *index) exceededLocked(principal string, l Limits) *ExceededLimit {
 	}
 	switch {
 	case l.All > 0 && len(ix.byID)-len(ix.ended) >= l.All:
-		return &ExceededLimit{"sessions", l.All}
+		return &ExceededLimit{Limit: "sessions", N: l.All}
 	case l.PerPrincipal > 0 && sessions >= l.PerPrincipal:
-		return &ExceededLimit{"sessions_per_principal", l.PerPrincipal}
+		return &ExceededLimit{Limit: "sessions_per_principal", N: l.PerPrincipal}
+	case l.PerPrincipal == 0 && l.Share > 0 && sessions >= l.Share:
+		return &ExceededLimit{Limit: "sessions_per_principal", N: l.Share, Share: true}
 	}
 	return nil
 }
