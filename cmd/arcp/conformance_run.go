@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -191,7 +192,22 @@ func runProblem(t *target, err error) error {
 	if problem := t.tlsProblem(err); problem != nil {
 		return &exitError{exitUnreachable, problem}
 	}
+	if problem := dialProblem(err); problem != nil {
+		err = problem
+	}
 	return &exitError{exitUnreachable, err}
+}
+
+// dialProblem returns the error of a server whose address accepts no connection; nil: err has another cause.
+func dialProblem(err error) error {
+	dial, ok := errors.AsType[*net.OpError](err)
+	if !ok || dial.Op != "dial" {
+		return nil
+	}
+	if dial.Addr == nil { // the name of the host has no address
+		return fmt.Errorf("no server can be reached: %w; check the address of --url or --against", netCause(err))
+	}
+	return fmt.Errorf("nothing listens at %s: %w; start the server, or give its address with --url or --against", dial.Addr, dial.Err)
 }
 
 var errNoChecks = usagef("no check is chosen; `arcp conformance list` lists the checks, and --level all chooses every level")

@@ -96,3 +96,18 @@ func TestMappingCompletesTheFlags(t *testing.T) {
 	named := write(t, filepath.Join(dir, "named.yaml"), "principal: alice\nurl: "+p.url+"\n")
 	wantOutcome(t, "mapping with a principal", p.cli(append(run, named)...), exitOK, "1 passed", "")
 }
+
+// A server that does not run is named by its address, in one line and without the steps of the connection.
+func TestConformanceNeedsAListener(t *testing.T) {
+	for url, want := range map[string]string{
+		"ws://127.0.0.1:1/arcp":  "arcp: nothing listens at 127.0.0.1:1: connect: connection refused; start the server, or give its address with --url or --against\n",
+		"unix:///no-such-socket": "arcp: nothing listens at /no-such-socket: connect: no such file or directory; start the server, or give its address with --url or --against\n",
+	} {
+		for _, dialect := range []string{"auto", "rfc"} {
+			o := cli(t, "conformance", "run", "--url", url, "--token", "secret", "--dialect", dialect)
+			if o.code != exitUnreachable || o.stderr != want {
+				t.Errorf("%s in the dialect %s: exit code %d and %q, want %d and %q", url, dialect, o.code, o.stderr, exitUnreachable, want)
+			}
+		}
+	}
+}
