@@ -134,7 +134,7 @@ func (in invocation) authority(a *app, o *arcp.SubmitOptions) (err error) {
 
 // parseTime parses a time, or a duration after now.
 func parseTime(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+	if d, err := parseDuration(text); err == nil && d > 0 {
 		return now.Add(d).UTC(), nil
 	}
 	at, err := time.Parse(time.RFC3339, text)

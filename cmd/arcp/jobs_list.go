@@ -106,7 +106,7 @@ func (jl *jobList) addFlags(cmd *cobra.Command) {
 	f.StringVar(&jl.tool, "tool", "", "only jobs of matching tools: a `PATTERN` of names or of name@version, for example demo.*")
 	f.StringVar(&jl.tool, "agent", "", "")
 	_ = f.MarkHidden("agent") // the flag exists
-	addDuration(f, &jl.since, "since", 0, "only jobs that were submitted within this time, for example 2h")
+	addDuration(f, &jl.since, "since", 0, "only jobs that were submitted within this time, for example 2h, 1d or 2w")
 	f.StringVar(&jl.session, "session", "", "only jobs of the session `ID`")
 	f.StringVar(&jl.filter.Principal, "principal", "", "jobs of another principal `NAME` that you see, or as an admin of any; default: your own")
 	f.BoolVar(&jl.oldestFirst, "oldest-first", false, "list the oldest jobs first")

@@ -75,7 +75,7 @@ func TestJobFilters(t *testing.T) {
 		return o.stdout
 	}
 	all := ids[2] + "\n" + ids[1] + "\n" + ids[0] + "\n"
-	for _, args := range [][]string{{"--tool", "demo.e*"}, {"--tool", "demo.echo"}, {"--tool", "*.echo@1.?.0"}, {"--agent", "demo.echo"}} {
+	for _, args := range [][]string{{"--since", "1w1d", "--tool", "demo.echo"}, {"--tool", "demo.e*"}, {"--tool", "demo.echo"}, {"--tool", "*.echo@1.?.0"}, {"--agent", "demo.echo"}} {
 		if got := names(args...); got != all {
 			t.Errorf("%s: got %q, want %q", strings.Join(args, " "), got, all)
 		}
