@@ -56,8 +56,27 @@ func Summarize(row *approval.Row) Summary {
 
 // emitChange emits an event about a new or closed question to the host of its principal.
 func (b *Broker) emitChange(ctx context.Context, kind string, q *approval.Row) {
-	g := Summarize(q)
-	b.emit(ctx, q, kind, fmt.Sprintf("%q is %s", clip.Text(q.Subject(), maxMessageAction), g.Status), g)
+	b.emit(ctx, q, kind, fmt.Sprintf("%q is %s", clip.Text(q.Subject(), maxMessageAction), describeStatus(q)), Summarize(q))
+}
+
+// describeStatus returns the status of a question, and for a resolved one its resolution and the principal
+// that resolved it, which the payload of the event has, too.
+func describeStatus(q *approval.Row) string {
+	if q.Status != approval.Resolved {
+		return string(cmp.Or(q.Status, approval.Cancelled))
+	}
+	outcome, ok := map[string]string{approval.Approve: "approved", approval.Deny: "denied", approval.Granted: "granted",
+		approval.Answered: "answered", approval.ByDefault: "answered with its default"}[q.Resolution]
+	switch {
+	case !ok:
+		outcome = fmt.Sprintf("resolved to %q", clip.Text(q.Resolution, maxMessageAction))
+	case q.Resolution == approval.ByDefault:
+		return outcome
+	}
+	if q.ResolvedBy == "" {
+		return outcome
+	}
+	return outcome + " by " + q.ResolvedBy
 }
 
 // EmitResolveRequested emits the event that a session other than the owner requests the resolution of
