@@ -116,6 +116,8 @@ func ask(t *testing.T, r *http.Request) (code int, h http.Header, body string) {
 
 func TestInvalidHandshakesAreRefused(t *testing.T) {
 	s := newWSServer(t, httptest.NewServer)
+	reported := make(chan transport.RefusedUpgrade, 1)
+	s.Refused = func(u transport.RefusedUpgrade) { reported <- u }
 	for _, test := range []struct {
 		name string
 		edit func(*http.Request)
@@ -134,6 +136,11 @@ func TestInvalidHandshakesAreRefused(t *testing.T) {
 		code, h, line := ask(t, r)
 		if code != test.want || strings.Count(line, "\n") != 1 {
 			t.Errorf("%s: answered %d %q, want %d and a line", test.name, code, line, test.want)
+		}
+		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			if u := <-reported; u.Check != transport.CheckHandshake || u.Status != test.want {
+				t.Errorf("%s: reported as %s with status %d, want that of the answer", test.name, u.Check, u.Status)
+			}
 		}
 		if code == 426 && h.Get("Upgrade") != "websocket" {
 			t.Errorf("%s: the answer does not say what to upgrade to: %v", test.name, h)

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -130,7 +131,7 @@ func (u *Upgrader) upgrade(w http.ResponseWriter, r *http.Request) (Conn, error)
 	c := newServerConn()
 	h := &hijacker{ResponseWriter: w, conn: c}
 	if err := answer(h, r); err != nil {
-		u.report(r, CheckHandshake, http.StatusBadRequest, err)
+		u.report(r, CheckHandshake, cmp.Or(h.status, http.StatusBadRequest), err)
 		return nil, err
 	}
 	c.start(h.wire, u.Limits, Info{RemoteAddr: remoteHost(r.RemoteAddr), PeerCerts: peerCerts(r.TLS), Pass: h.pass})
@@ -168,9 +169,16 @@ func answer(w http.ResponseWriter, r *http.Request) error {
 // hijacker takes the connection from net/http.
 type hijacker struct {
 	http.ResponseWriter
-	conn *wsConn
-	wire wire
-	pass *Pass
+	conn   *wsConn
+	wire   wire
+	pass   *Pass
+	status int // of the answer
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (h *hijacker) WriteHeader(status int) {
+	h.status = status
+	h.ResponseWriter.WriteHeader(status)
 }
 
 // Hijack implements http.Hijacker.
