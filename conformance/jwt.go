@@ -200,11 +200,11 @@ func (tg *Target) subject() string {
 func (j *JWT) problem(tg *Target) string {
 	switch {
 	case j == nil || j.Key == nil:
-		return "no key for signing tokens was given"
+		return "no key for signing tokens was given: give --jwt-key"
 	case j.Issuer == "":
-		return "no issuer of tokens was given"
+		return "no issuer of tokens was given: give --jwt-issuer"
 	case tg.subject() == "":
-		return "no subject of tokens was given"
+		return "no subject of tokens was given: give --jwt-subject or --principal"
 	}
 	return ""
 }

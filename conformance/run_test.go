@@ -88,8 +88,8 @@ func TestOutcomes(t *testing.T) {
 	}{
 		{Passed, ""}, {Failed, `the server sent "[redacted]"`}, {Skipped, "the precondition is missing"}, {Failed, "the check itself panicked: oops"},
 		{Skipped, "the server has no tool demo.nothing"}, {Skipped, "capability streaming is not offered"},
-		{Skipped, "no token of another principal was given"}, {Skipped, "the target has no WebSocket URL"},
-		{Skipped, "the largest frame that the server reads is unknown"}, {Skipped, "the server cannot be restarted by the checks"}, {Passed, ""},
+		{Skipped, "no token of another principal was given: give --other-token, or other_token in a mapping file"}, {Skipped, "the target has no WebSocket URL"},
+		{Skipped, "the largest frame that the server reads is unknown: give --frame-limit, or frame_limit in a mapping file"}, {Skipped, "the server cannot be restarted by the checks"}, {Passed, ""},
 		{Failed, "a ping is answered by silence: got pong, want ack"}, {Failed, "something comes: no frame was received before the timeout of the check"},
 	} {
 		got := results[i]

@@ -173,19 +173,19 @@ func (s *server) missing(tg *Target, need string) string {
 	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):
 		return "the target has no WebSocket URL: reach the server by ws:// or wss://"
 	case need == NeedOther && tg.OtherToken == "":
-		return "no token of another principal was given: set other_token"
+		return "no token of another principal was given: give --other-token, or other_token in a mapping file"
 	case need == NeedObserver && tg.ObserverToken == "":
-		return "no token of an observer was given: set observer_token"
+		return "no token of an observer was given: give --observer-token, or observer_token in a mapping file"
 	case need == NeedPrincipal && tg.Principal == "":
-		return "no principal of the token was given: set principal"
+		return "no principal of the token was given: give --principal, or principal in a mapping file"
 	case need == NeedJWT:
 		return tg.JWT.problem(tg)
 	case need == NeedAckWindow && tg.AckWindow == 0:
-		return "the server has no acknowledgement window: set ack_window if it has one"
+		return "the server has no acknowledgement window: give --ack-window, or ack_window in a mapping file, if it has one"
 	case need == NeedRestart && tg.Restart == nil:
-		return "the server cannot be restarted by the checks: set restart in a mapping file"
+		return "the server cannot be restarted by the checks: give restart in a mapping file"
 	case need == NeedFrameLimit && tg.FrameLimit <= 0:
-		return "the largest frame that the server reads is unknown: give --frame-limit or frame_limit"
+		return "the largest frame that the server reads is unknown: give --frame-limit, or frame_limit in a mapping file"
 	}
 	return ""
 }
