@@ -142,6 +142,9 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 		t.Errorf("log = %s, want it to say that max-frame needs a restart", p.errs)
 	}
 	reload("token: [alice=second]\ndemo: true\n", `"settings":["max-jobs"]`)
+	if strings.Contains(p.errs.String(), "[]") {
+		t.Errorf("log = %s, want no empty lists", p.errs)
+	}
 	reload("token: [alice=third]\ntokn: x\n", "reload failed; nothing was changed")
 	want("the second token after a mistake", "second", exitOK)
 	reload("demo: true\n", "refusing to listen without authentication")

@@ -77,6 +77,14 @@ func addTexts(ev *zerolog.Event, fields ...string) *zerolog.Event {
 	return ev
 }
 
+// addList adds a field with texts, unless there are none.
+func addList(ev *zerolog.Event, name string, list []string) *zerolog.Event {
+	if len(list) > 0 {
+		ev = ev.Strs(name, list)
+	}
+	return ev
+}
+
 // logReady logs that the server accepts connections. began is when its start began.
 func (s *server) logReady(began time.Time) {
 	ev := addTexts(s.log.Info(), "url", s.clientURL(), "admin", s.adminURL())

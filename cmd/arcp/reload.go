@@ -37,9 +37,10 @@ func (s *server) reload() {
 		rt.SetLimits(limits(s.values))
 		rt.Reauthenticate()
 	}
-	s.log.Info().Strs("settings", reloaded).Bool("auth_file", authFile).Bool("certificate", certificate).
-		Strs("tools_added", tools.added).Strs("tools_changed", tools.changed).Strs("tools_removed", tools.removed).
-		Msg("reloaded")
+	ev := addList(s.log.Info(), "settings", reloaded).Bool("auth_file", authFile).Bool("certificate", certificate)
+	ev = addList(ev, "tools_added", tools.added)
+	ev = addList(ev, "tools_changed", tools.changed)
+	addList(ev, "tools_removed", tools.removed).Msg("reloaded")
 	s.metrics.reloaded(nil)
 }
 
