@@ -62,9 +62,9 @@ func newLiveTools(registry *tool.Registry, metrics *mcp.Metrics, readLimit int64
 	return l
 }
 
-// start publishes commands and workflows, and starts the MCP servers. It returns when all have published their tools,
-// or after sourceTimeout. The caller must call close, even after an error.
-func (l *liveTools) start(ctx context.Context, config *toolConfig) error {
+// publish publishes commands and workflows. It does not wait for programs. The caller must call close, even after an
+// error.
+func (l *liveTools) publish(config *toolConfig) error {
 	next, err := l.prepare(config)
 	if err != nil {
 		return err
@@ -77,16 +77,24 @@ func (l *liveTools) start(ctx context.Context, config *toolConfig) error {
 		l.servers[s.config.Name] = s
 	}
 	l.config, l.commands, l.workflows = config, next.commands, next.workflows
+	return nil
+}
+
+// startServers starts the MCP servers. It returns when all have published their tools, or after sourceTimeout. publish
+// precedes it.
+func (l *liveTools) startServers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
 	var all sync.WaitGroup
-	for _, s := range next.servers {
+	for _, s := range l.servers {
 		all.Go(func() { s.start(ctx) })
 	}
 	all.Wait()
 	l.warnMissing()
-	return nil
 }
+
+// count returns the number of tools of the server, with those that are not of the configuration file.
+func (l *liveTools) count() int { return len(l.registry.Tools()) }
 
 // startWorkers starts the workers at the same time, and returns when each has registered its tools or ctx ends.
 func (l *liveTools) startWorkers(ctx context.Context, rt *runtime.Runtime) error {

@@ -28,9 +28,10 @@ func TestLastToolsOfAServerThatIsDown(t *testing.T) {
 		registry := tool.NewRegistry()
 		l := newLiveTools(registry, nil, 1<<20, filepath.Join(dir, mcpDir), zerolog.Nop())
 		t.Cleanup(l.close)
-		if err := l.start(ctx, config); err != nil {
+		if err := l.publish(config); err != nil {
 			t.Fatal(err)
 		}
+		l.startServers(ctx)
 		return l, registry
 	}
 	first, registry := start(t.Context())

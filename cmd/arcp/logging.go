@@ -53,7 +53,8 @@ func addTime(ev *zerolog.Event, _ zerolog.Level, _ string) {
 	ev.Str(zerolog.TimestampFieldName, time.Now().UTC().Format(timeFormat))
 }
 
-// logStarting logs what the server starts with. The store is open.
+// logStarting logs what the server starts with. The store is open, and no program has been started: tools has the
+// number of tools without those of MCP servers and workers.
 func (s *server) logStarting(tools int) {
 	v := s.values
 	ev := s.log.Info().Str("version", thisBuild().Version).Str("data", v.Text("data")).Int("tools", tools).
@@ -88,7 +89,7 @@ func addList(ev *zerolog.Event, name string, list []string) *zerolog.Event {
 // logReady logs that the server accepts connections. began is when its start began.
 func (s *server) logReady(began time.Time) {
 	ev := addTexts(s.log.Info(), "url", s.clientURL(), "admin", s.adminURL())
-	ev.Dur("duration_ms", time.Since(began)).Msg("ready")
+	ev.Int("tools", s.tools.count()).Dur("duration_ms", time.Since(began)).Msg("ready")
 }
 
 // logStopping logs why the server stops, for which jobs it waits, and how long.

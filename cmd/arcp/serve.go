@@ -266,9 +266,6 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.startTools(ctx, tools); err != nil {
-		return nil, errors.Join(err, st.Close())
-	}
 	if dir := s.values.Text("data"); dir != memory {
 		ensureTwoProcs()
 		if s.key, err = newBackupKey(dir); err != nil {
@@ -281,7 +278,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	gcReserve = make([]byte, s.gcReserveBytes())
 	goruntime.KeepAlive(gcReserve)
 	cfg := s.runtimeConfig()
-	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, identity, s.tools.refresh
+	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint = st, s.auth, tools, identity
 	if dir := s.values.Text("data"); dir != memory && cfg.MinFree > 0 {
 		space := newDiskSpace(dir, uint64(cfg.MinFree), s.log)
 		cfg.FreeSpace, cfg.OnFull = space.free, space.full
@@ -300,7 +297,10 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if s.tracer != nil { // a nil pointer in an interface is not nil
 		cfg.TracerProvider = s.tracer
 	}
-	s.logStarting(len(tools.Tools()))
+	if err := s.startTools(ctx, tools); err != nil {
+		return nil, errors.Join(err, st.Close(), s.cleanUp())
+	}
+	cfg.Refresh = s.tools.refresh
 	rt, err := runtime.New(ctx, cfg)
 	if err != nil {
 		return nil, failf("start the runtime: %w", errors.Join(err, st.Close(), s.cleanUp()))
@@ -316,9 +316,11 @@ func (s *server) startTools(ctx context.Context, registry *tool.Registry) error 
 		lists = filepath.Join(dir, mcpDir)
 	}
 	s.tools = newLiveTools(registry, mcp.NewMetrics(s.registry), s.values.Size("max-frame"), lists, s.log)
-	if err := s.tools.start(ctx, s.config.tools); err != nil {
+	if err := s.tools.publish(s.config.tools); err != nil {
 		return err
 	}
+	s.logStarting(len(registry.Tools()))
+	s.tools.startServers(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

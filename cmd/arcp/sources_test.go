@@ -133,6 +133,22 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 }
 
+// The log of a server that waits for an MCP server says what the server starts with.
+func TestStartIsLoggedBeforeTheWaitForTools(t *testing.T) {
+	t.Parallel()
+	silent := program(t, "cat >/dev/null; sleep 1000")
+	config := withTools(t, "  - {mcp: {name: kid, command: ["+silent+"]}}\n")
+	p := start(t, nil, "serve", "--config", config, "--listen", "127.0.0.1:0", "--admin", "")
+	until(t, "the wait begins", func() bool { return strings.Contains(p.errs.String(), "waiting for tools") })
+	if !strings.Contains(p.errs.String(), `"message":"starting"`) {
+		t.Errorf("log = %s, want the line starting before the tools of the MCP server", p.errs)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code = %d, want %d", code, exitOK)
+	}
+}
+
 func TestSignalsStopTheStart(t *testing.T) {
 	signals, started := make(chan os.Signal, 3), make(chan error, 1)
 	var cause error
