@@ -71,3 +71,12 @@ type Display struct {
 func Compare(a, b Agent) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 }
+
+// IsLive reports whether the agent has not ended by its own status.
+func (a *Agent) IsLive() bool {
+	switch a.Status {
+	case Completed, Errored, Stopped:
+		return false
+	}
+	return true
+}

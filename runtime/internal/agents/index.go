@@ -15,9 +15,10 @@ type index struct {
 
 	mu         sync.Mutex
 	principals map[string]*principalState
-	counts     map[Status]int
-	bytes      int // of all agents, with the reserved ones
-	ringBytes  int // of all events
+	counts     map[Status]int              // by shown status
+	away       map[arcp.SessionID]struct{} // sessions whose agents are shown as Disconnected
+	bytes      int                         // of all agents, with the reserved ones
+	ringBytes  int                         // of all events
 }
 
 // principalState has the agents and events of one principal.
@@ -60,7 +61,7 @@ func (ix *index) setLocked(principal, id string, a *Agent, size int) {
 		p.bytes -= old.size
 		ix.bytes -= old.size
 		delete(p.agents, id)
-		ix.countLocked(old.Status, -1)
+		ix.countLocked(ix.shownLocked(&old.Agent), -1)
 	}
 	if a == nil {
 		return
@@ -68,7 +69,42 @@ func (ix *index) setLocked(principal, id string, a *Agent, size int) {
 	p.bytes += size
 	ix.bytes += size
 	p.agents[id] = sizedAgent{*a, size}
-	ix.countLocked(a.Status, 1)
+	ix.countLocked(ix.shownLocked(a), 1)
+}
+
+// shownLocked returns the status of an agent that the counts have.
+func (ix *index) shownLocked(a *Agent) Status {
+	if _, away := ix.away[a.Session]; away && a.IsLive() {
+		return Disconnected
+	}
+	return a.Status
+}
+
+// SetAway makes the counts have the live agents of a session as Disconnected, or as their own status again. It
+// reports whether that is a change.
+func (ix *index) SetAway(principal string, id arcp.SessionID, away bool) bool {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if _, before := ix.away[id]; before == away {
+		return false
+	}
+	ix.countSessionLocked(principal, id, -1)
+	if away {
+		ix.away[id] = struct{}{}
+	} else {
+		delete(ix.away, id)
+	}
+	ix.countSessionLocked(principal, id, 1)
+	return true
+}
+
+// countSessionLocked adds d for each agent of a session to the counts.
+func (ix *index) countSessionLocked(principal string, id arcp.SessionID, d int) {
+	for _, a := range ix.principalLocked(principal).agents {
+		if a.Session == id {
+			ix.countLocked(ix.shownLocked(&a.Agent), d)
+		}
+	}
 }
 
 func (ix *index) countLocked(s Status, d int) {

@@ -28,8 +28,8 @@ const (
 type Options struct {
 	Log   txn.Log
 	Store store.Store
-	// OnCount receives the number of agents with a status after each change. It must not call
-	// the Store.
+	// OnCount receives the number of agents with a status, which may be Disconnected, after each
+	// change. It must not call the Store.
 	OnCount  func(s Status, n int)
 	Sessions Sessions
 	// OnRelease is called for an agent that loses its session: it was unregistered, or the
@@ -62,7 +62,8 @@ type Store struct {
 
 // NewStore returns a Store without agents.
 func NewStore(o Options) *Store {
-	return &Store{opts: o, index: &index{count: o.OnCount, principals: make(map[string]*principalState), counts: make(map[Status]int)}}
+	return &Store{opts: o, index: &index{count: o.OnCount, principals: make(map[string]*principalState), counts: make(map[Status]int),
+		away: make(map[arcp.SessionID]struct{})}}
 }
 
 // Load reads the agents of the store. It calls bad for an agent that cannot be read, and leaves

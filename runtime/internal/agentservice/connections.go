@@ -1,7 +1,6 @@
 package agentservice
 
 import (
-	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -11,20 +10,6 @@ import (
 
 // awayGrace is how long the session of an agent may be without a connection before an event says so.
 const awayGrace = time.Second
-
-// awaySessions has the sessions whose agents are announced as Disconnected: by an event, or because the
-// runtime was started with them.
-type awaySessions struct {
-	mu        sync.Mutex // also held while the events are queued, so that they have the order of the changes
-	announced map[arcp.SessionID]struct{}
-}
-
-// forget removes a session that has ended.
-func (w *awaySessions) forget(id arcp.SessionID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.announced, id)
-}
 
 // ConnectionChanged announces that the agents of a session are Disconnected once it has been without a
 // connection for awayGrace, and their own status when it has a connection again. It does not block.
@@ -38,14 +23,14 @@ func (s *Service) ConnectionChanged(own *session.Session, connected bool) {
 }
 
 func (s *Service) announceAway(own *session.Session) {
-	s.away.mu.Lock()
-	defer s.away.mu.Unlock()
-	if _, done := s.away.announced[own.ID]; done || !s.isAway(own.ID) {
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
+	owned := s.Store.OwnedBy(own.Principal, own.ID)
+	if len(owned) == 0 || !s.isAway(own.ID) || !s.Store.SetAway(own.Principal, own.ID, true) {
 		return
 	}
-	for _, a := range s.Store.OwnedBy(own.Principal, own.ID) {
-		if isLive(a) {
-			s.away.announced[own.ID] = struct{}{}
+	for _, a := range owned {
+		if a.IsLive() {
 			a.Status = agents.Disconnected
 			s.Store.Announce(*a)
 		}
@@ -53,16 +38,24 @@ func (s *Service) announceAway(own *session.Session) {
 }
 
 func (s *Service) announceBack(own *session.Session) {
-	s.away.mu.Lock()
-	defer s.away.mu.Unlock()
-	if _, away := s.away.announced[own.ID]; !away {
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
+	if !s.Store.SetAway(own.Principal, own.ID, false) {
 		return
 	}
-	delete(s.away.announced, own.ID)
 	for _, a := range s.Store.OwnedBy(own.Principal, own.ID) {
-		if isLive(a) {
+		if a.IsLive() {
 			s.Store.Announce(*a)
 		}
+	}
+}
+
+// forgetAway is called when a session has lost an agent. It does nothing while the session has others.
+func (s *Service) forgetAway(principal string, id arcp.SessionID) {
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
+	if len(s.Store.OwnedBy(principal, id)) == 0 {
+		s.Store.SetAway(principal, id, false)
 	}
 }
 
@@ -70,13 +63,4 @@ func (s *Service) announceBack(own *session.Session) {
 func (s *Service) isAway(id arcp.SessionID) bool {
 	own := s.opts.Sessions.Find(id)
 	return own != nil && own.Conn() == nil
-}
-
-// isLive reports whether an agent has not ended by its own status.
-func isLive(a *agents.Agent) bool {
-	switch a.Status {
-	case agents.Completed, agents.Errored, agents.Stopped:
-		return false
-	}
-	return true
 }

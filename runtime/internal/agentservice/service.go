@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -30,7 +31,10 @@ type Service struct {
 	Workers Workers
 
 	opts Options
-	away awaySessions
+
+	// announcing is held while the events about a connection are queued, so that they have the order of the
+	// changes.
+	announcing sync.Mutex
 }
 
 // Options of a Service.
@@ -48,7 +52,7 @@ type Options struct {
 
 // New returns a Service without agents.
 func New(o Options) *Service {
-	s := &Service{opts: o, away: awaySessions{announced: make(map[arcp.SessionID]struct{})}}
+	s := &Service{opts: o}
 	s.Workers = workers{&s.opts}
 	s.Store = agents.NewStore(agents.Options{Log: o.Log, Store: o.Store, OnRelease: s.released,
 		OnCount:  func(s agents.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
@@ -91,9 +95,7 @@ func (s *Service) replaceNames(a, old *agents.Agent, replaced []agents.Agent, ca
 			if ok {
 				s.opts.Logger.Info().Str("principal", r.Principal).Str("agent_id", r.ID).Str("session_id", string(r.Session)).
 					Str("replaced_by", a.ID).Msg("an agent without a connection is replaced")
-				if len(s.Store.OwnedBy(r.Principal, r.Session)) == 0 {
-					s.away.forget(r.Session)
-				}
+				s.forgetAway(r.Principal, r.Session)
 			} else if err := s.reregister(context.Background(), *r); err != nil {
 				s.opts.Logger.Error().Err(err).Str("agent_id", r.ID).Msg("an agent does not execute its tools any more")
 			}
@@ -130,7 +132,7 @@ func (s *Service) claimNames(a, old *agents.Agent, caller approval.Actor, replac
 
 // released unregisters the tools of an agent that has lost its session.
 func (s *Service) released(a agents.Agent) {
-	s.away.forget(a.Session)
+	s.forgetAway(a.Principal, a.Session)
 	if len(a.Executes) > 0 {
 		s.Workers.Unregister(a)
 	}
@@ -149,7 +151,7 @@ func (s *Service) Refusal(ctx context.Context, err error) error {
 func (s *Service) WithConnections(list []agents.Agent) []agents.Agent {
 	list = slices.Clone(list)
 	for i := range list {
-		if isLive(&list[i]) && s.isAway(list[i].Session) {
+		if list[i].IsLive() && s.isAway(list[i].Session) {
 			list[i].Status = agents.Disconnected
 		}
 	}
@@ -169,9 +171,7 @@ func (s *Service) Load(ctx context.Context) error {
 		return err
 	}
 	for _, a := range s.Store.All() {
-		if isLive(&a) { // no session has a connection yet
-			s.away.announced[a.Session] = struct{}{}
-		}
+		s.Store.SetAway(a.Principal, a.Session, true) // no session has a connection yet
 		if len(a.Executes) == 0 {
 			continue
 		}

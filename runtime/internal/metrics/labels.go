@@ -99,7 +99,7 @@ func (m *Metrics) closedSets() {
 		{m.Leases, [][]string{{"permission"}}},
 		{m.Resources, [][]string{append(slices.Clip(kindClasses), "other"), resourceStatuses}},
 		{m.ResourceLeases, [][]string{{"active", "cleaning", "cleanup_failed", "unknown"}}},
-		{m.Agents, [][]string{{"idle", "running", "waiting_for_approval", "paused", "completed", "errored", "stopped"}}},
+		{m.Agents, [][]string{{"idle", "running", "waiting_for_approval", "paused", "completed", "errored", "stopped", "disconnected"}}},
 	} {
 		combine(g.sets, func(values []string) { g.vec.WithLabelValues(values...) })
 	}
