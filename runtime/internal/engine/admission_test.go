@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -71,4 +72,17 @@ func TestLimits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A call whose arguments can never be accepted is not to be sent again.
+func TestArgumentsBeyondTheLimitAreNotRetryable(t *testing.T) {
+	runEngine(t, func(c *Config) { c.MaxArguments = 10 }, func(f *fixture) {
+		f.tool("t", nil, wait)
+		id := f.send(f.request("sess_1", "t", `{"a":"12345"}`))
+		refused := f.want("too large", "job.failed "+string(id)+" RESOURCE_EXHAUSTED")[0]
+		failed, err := arcp.DecodePayload[arcp.Error](&refused.Envelope)
+		if err != nil || failed.Retryable || len(failed.Details) > 0 || !strings.Contains(failed.Message, "the arguments have 13 bytes; those of all jobs together may have 10 (max-arguments)") {
+			t.Errorf("%+v, want that it is not retryable, and why", failed)
+		}
+	})
 }

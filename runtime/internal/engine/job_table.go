@@ -311,6 +311,12 @@ func (t *jobTable) checkArguments(r *run) *limitError {
 	if r.builtin() && !r.isSchedule() && n <= smallCall {
 		return nil
 	}
+	if limit > 0 && n > limit {
+		err := arcp.Errorf(arcp.CodeResourceExhausted,
+			"the arguments have %d bytes; those of all jobs together may have %d (max-arguments): send less, for example the reference of an artifact", n, limit)
+		err.Retryable = false
+		return &limitError{"arguments", err}
+	}
 	if limit > 0 && t.arguments+n > limit {
 		return &limitError{"arguments", arcp.Errorf(arcp.CodeResourceExhausted,
 			"limit of %d bytes of arguments of jobs that have not ended reached (max-arguments)", limit).RetryAfter(retryAfter)}
