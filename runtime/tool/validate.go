@@ -20,12 +20,13 @@ import (
 
 // Validate checks arguments against the tool's input schema, then against its MaxRequestBytes.
 // Empty arguments and null count as {}. The error is RESOURCE_EXHAUSTED for their size. For the
-// schema it is INVALID_ARGUMENT with details {path, keyword}: a JSON pointer into the arguments
-// and the keyword of the schema.
+// schema it is INVALID_ARGUMENT with details {path, keyword} of the first mistake: a JSON pointer into
+// the arguments and the keyword of the schema. Its member others has the same of at most 9 further
+// mistakes.
 func (t *Tool) Validate(args arcp.Raw) *arcp.Error {
 	if t.input != nil {
-		if f := t.input.check(orEmpty(args)); f != nil {
-			return f.invalidArgument()
+		if fs := t.input.check(orEmpty(args)); fs != nil {
+			return fs.invalidArgument()
 		}
 	}
 	if limit := t.Limits.MaxRequestBytes; limit > 0 && len(args) > limit {
@@ -84,7 +85,7 @@ func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 func schemaError(err error) error {
 	if bad, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		if verr, ok := errors.AsType[*jsonschema.ValidationError](bad.Err); ok {
-			f := firstOf(faults(verr))
+			f := faultsOf(verr)[0]
 			return errors.New(f.text("the schema", "member"))
 		}
 	}
@@ -109,8 +110,8 @@ func CheckValue(schema, value arcp.Raw) *arcp.Error {
 	if v == nil {
 		return nil
 	}
-	if f := v.check(value); f != nil {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "%s", f.text("the value", "member"))
+	if fs := v.check(value); fs != nil {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "%s", fs.text("the value", "member"))
 	}
 	return nil
 }
@@ -122,17 +123,17 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("references outside of the schema are not allowed: %s", url)
 }
 
-// check returns the fault of a value with the first path, or nil.
-func (v *validator) check(raw arcp.Raw) *fault {
+// check returns the faults of a value by path, or nil.
+func (v *validator) check(raw arcp.Raw) faults {
 	doc, err := decodeValue(raw)
 	if err != nil {
-		return &fault{keyword: "json", want: "must be valid JSON"}
+		return faults{{keyword: "json", want: "must be valid JSON"}}
 	}
 	if f := checkNumbers(doc, nil); f != nil {
-		return f
+		return faults{*f}
 	}
 	if !v.affordable(doc, len(raw)) {
-		return &fault{keyword: "schema", want: "would take too long to check: too many values, or a schema that looks at each too often"}
+		return faults{{keyword: "schema", want: "would take too long to check: too many values, or a schema that looks at each too often"}}
 	}
 	err = v.schema.Validate(doc)
 	if err == nil {
@@ -140,24 +141,54 @@ func (v *validator) check(raw arcp.Raw) *fault {
 	}
 	verr, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
-		return &fault{keyword: "schema", want: "cannot be checked"}
+		return faults{{keyword: "schema", want: "cannot be checked"}}
 	}
-	return v.first(faults(verr))
+	list := faultsOf(verr)
+	v.addKnown(list)
+	return list
 }
 
-func (v *validator) first(fs []fault) *fault {
-	f := firstOf(fs)
-	if f.keyword == "additionalProperties" && strings.Count(f.path, "/") == 1 && len(v.schema.Properties) > 0 {
-		f.want += "; known are " + strings.Join(slices.Sorted(maps.Keys(v.schema.Properties)), ", ")
+// addKnown adds the known arguments to the last told fault about an unknown one.
+func (v *validator) addKnown(list faults) {
+	for i := min(len(list), maxFaults) - 1; i >= 0 && len(v.schema.Properties) > 0; i-- {
+		if f := &list[i]; f.keyword == "additionalProperties" && strings.Count(f.path, "/") == 1 {
+			f.want += "; known are " + strings.Join(slices.Sorted(maps.Keys(v.schema.Properties)), ", ")
+			return
+		}
 	}
-	return &f
 }
 
-// firstOf returns the fault with the first path.
-func firstOf(fs []fault) fault {
-	return slices.MinFunc(fs, func(a, b fault) int {
-		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.keyword, b.keyword), strings.Compare(a.want, b.want))
-	})
+// maxFaults bounds the faults in an error. More would not be read, and a value may have one in each of its items.
+const maxFaults = 10
+
+// faults are the violations of a schema, sorted by path.
+type faults []fault
+
+// text returns a part of a sentence about each of the first faults; see fault.text.
+func (fs faults) text(root, part string) string {
+	var texts []string
+	for i := range fs[:min(len(fs), maxFaults)] {
+		texts = append(texts, fs[i].text(root, part))
+	}
+	if more := len(fs) - maxFaults; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (fs faults) invalidArgument() *arcp.Error {
+	type location struct {
+		Path    string `json:"path"`
+		Keyword string `json:"keyword"`
+	}
+	var all []location
+	for _, f := range fs[:min(len(fs), maxFaults)] {
+		all = append(all, location{clip.Ellipsis(f.path, arcp.MaxIDLen), f.keyword})
+	}
+	return arcp.Errorf(arcp.CodeInvalidArgument, "%s", clip.Ellipsis(fs.text("the arguments", "argument"), maxMessageBytes)).WithDetails(struct {
+		location
+		Others []location `json:"others,omitempty"`
+	}{all[0], all[1:]})
 }
 
 // fault is a violation of a schema.
@@ -175,19 +206,22 @@ func (f *fault) text(root, part string) string {
 	return part + " " + clip.Ellipsis(f.path, arcp.MaxIDLen) + " " + f.want
 }
 
-func (f *fault) invalidArgument() *arcp.Error {
-	return arcp.Errorf(arcp.CodeInvalidArgument, "%s", f.text("the arguments", "argument")).WithDetails(struct {
-		Path    string `json:"path"`
-		Keyword string `json:"keyword"`
-	}{clip.Ellipsis(f.path, arcp.MaxIDLen), f.keyword})
+// faultsOf returns the different leaves of an error tree by path.
+func faultsOf(e *jsonschema.ValidationError) faults {
+	order := func(a, b fault) int {
+		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.keyword, b.keyword), strings.Compare(a.want, b.want))
+	}
+	list := leaves(e)
+	slices.SortFunc(list, order)
+	return slices.Compact(list)
 }
 
-// faults returns the leaves of an error tree. For anyOf and oneOf it returns only the fault that is
+// leaves returns the leaves of an error tree. For anyOf and oneOf it returns only the fault that is
 // deepest in the value.
-func faults(e *jsonschema.ValidationError) []fault {
+func leaves(e *jsonschema.ValidationError) []fault {
 	var all []fault
 	for _, cause := range e.Causes {
-		all = append(all, faults(cause)...)
+		all = append(all, leaves(cause)...)
 	}
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
@@ -198,7 +232,7 @@ func faults(e *jsonschema.ValidationError) []fault {
 	if len(all) > 0 {
 		return all
 	}
-	return []fault{leaf(e)}
+	return leaf(e)
 }
 
 func alternatives(all []fault) fault {
@@ -217,22 +251,30 @@ func alternatives(all []fault) fault {
 	return deepest
 }
 
-// leaf returns the fault of one keyword.
-func leaf(e *jsonschema.ValidationError) fault {
+// leaf returns the faults of one keyword.
+func leaf(e *jsonschema.ValidationError) []fault {
 	at := e.InstanceLocation
 	keyword := strings.Join(e.ErrorKind.KeywordPath(), "/")
 	switch k := e.ErrorKind.(type) {
 	case *kind.Required:
-		return fault{pointer(append(slices.Clip(at), slices.Min(k.Missing))), keyword, "is required"}
+		return eachMember(at, k.Missing, keyword, "is required")
 	case *kind.AdditionalProperties:
-		return fault{pointer(append(slices.Clip(at), slices.Min(k.Properties))), keyword, "is not known"}
+		return eachMember(at, k.Properties, keyword, "is not known")
 	case *kind.FalseSchema:
-		return fault{pointer(at), "false", "is not allowed"}
+		return []fault{{pointer(at), "false", "is not allowed"}}
 	}
 	if want := requirement(e.ErrorKind); want != "" {
-		return fault{pointer(at), keyword, "must " + want}
+		return []fault{{pointer(at), keyword, "must " + want}}
 	}
-	return fault{pointer(at), keyword, "breaks the schema: " + describe(e)}
+	return []fault{{pointer(at), keyword, "breaks the schema: " + describe(e)}}
+}
+
+// eachMember returns a fault for each of the members of the object at a location.
+func eachMember(at, names []string, keyword, want string) (list []fault) {
+	for _, name := range names {
+		list = append(list, fault{pointer(append(slices.Clip(at), name)), keyword, want})
+	}
+	return list
 }
 
 // requirement returns the requirement of a common keyword, or "".

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -53,7 +54,7 @@ func TestValidateNamesTheArgument(t *testing.T) {
 		{` null`, "/id", "required", "argument /id is required"},
 		{`[]`, "", "type", "the arguments must be an object, not an array"},
 		{`{"id":1`, "", "json", "the arguments must be valid JSON"},
-		{`{"id":1,"zz":1,"yy":1}`, "/yy", "additionalProperties", "argument /yy is not known; known are " +
+		{`{"id":1,"yy":1}`, "/yy", "additionalProperties", "argument /yy is not known; known are " +
 			"a/b~c, either, even, id, kind, list, name, never, only, ratio, shape"},
 		{`{"id":1,"kind":"b"}`, "/kind", "enum", `argument /kind must be one of "a", 1`},
 		{`{"id":1,"only":"y"}`, "/only", "const", `argument /only must be "x"`},
@@ -73,7 +74,6 @@ func TestValidateNamesTheArgument(t *testing.T) {
 		{`{"id":1,"shape":{"r":"x"}}`, "/shape/r", "type", "argument /shape/r must be a number, not a string"},
 		{`{"id":1,"never":1}`, "/never", "false", "argument /never is not allowed"},
 		{`{"id":1,"a/b~c":1}`, "/a~1b~0c", "type", "argument /a~1b~0c must be a boolean, not a number"},
-		{`{"id":0,"name":1}`, "/id", "minimum", "argument /id must be at least 1"},
 		{`{"id":1,"even":1e1001}`, "/even", "number", "argument /even must have at most 1000 digits and an exponent within ±1000"},
 		{`{"id":1,"even":-1E-99999999999999999999}`, "/even", "number", "argument /even must have at most 1000 digits and an exponent within ±1000"},
 		{`{"id":1,"list":[{"n":` + strings.Repeat("1", 1001) + `}]}`, "/list/0/n", "number",
@@ -93,6 +93,30 @@ func TestValidateNamesTheArgument(t *testing.T) {
 		if err != nil && string(err.Details) != want {
 			t.Errorf("%s: details %s, want %s", c.args, err.Details, want)
 		}
+	}
+}
+
+// An error tells all mistakes of the arguments, up to a bound.
+func TestValidateTellsAllMistakes(t *testing.T) {
+	err := order(t).Validate(arcp.Raw(`{"zz":1,"yy":1,"name":1,"list":[{"n":"x"},{"n":"y"}],"either":1}`))
+	wantError(t, "seven mistakes", err, arcp.CodeInvalidArgument, "argument /either must be a string, not a number, or must be null, not a number; "+
+		"argument /id is required; argument /list/0/n must be an integer, not a string; argument /list/1/n must be an integer, not a string; "+
+		"argument /name must be a string, not a number; argument /yy is not known; argument /zz is not known; known are "+
+		"a/b~c, either, even, id, kind, list, name, never, only, ratio, shape")
+	if want := `{"path":"/either","keyword":"type","others":[{"path":"/id","keyword":"required"},{"path":"/list/0/n","keyword":"type"},` +
+		`{"path":"/list/1/n","keyword":"type"},{"path":"/name","keyword":"type"},{"path":"/yy","keyword":"additionalProperties"},` +
+		`{"path":"/zz","keyword":"additionalProperties"}]}`; err == nil || string(err.Details) != want {
+		t.Errorf("details %v, want %s", err, want)
+	}
+	many := raw(t, Capability{InputSchema: arcp.Raw(`{"type":"object","additionalProperties":{"type":"string"},"required":["z"]}`)}, echo)
+	var members []string
+	for i := range 1000 {
+		members = append(members, fmt.Sprintf(`"m%03d":0`, i))
+	}
+	err = many.Validate(arcp.Raw("{" + strings.Join(members, ",") + "}"))
+	if err == nil || strings.Count(err.Message, "must be a string") != 10 || !strings.HasSuffix(err.Message, "; and 991 more") ||
+		strings.Count(string(err.Details), "path") != 10 {
+		t.Errorf("1001 mistakes: %v, details %s, want 10 and their number", err, err.Details)
 	}
 }
 
@@ -179,7 +203,7 @@ func TestValidateAtTheSameTime(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 50 {
-				wantError(t, "concurrent", tool.Validate(arcp.Raw(`{"id":1,"name":"AB","zz":1}`)), arcp.CodeInvalidArgument,
+				wantError(t, "concurrent", tool.Validate(arcp.Raw(`{"id":1,"name":"AB"}`)), arcp.CodeInvalidArgument,
 					"argument /name must match ^[a-z]*$")
 			}
 		})

@@ -129,7 +129,7 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 		{"demo.spend", `{"amount":1,"times":1}`, "argument /currency is required"},
 		{"demo.spend", `{"currency":"USD","times":1}`, "argument /amount is required"},
 		{"demo.spend", `{"currency":"USD","amount":1}`, "argument /times is required"},
-		{"demo.spend", `{"currency":"","amount":1,"times":1}`, "argument /currency must have at least 1 characters"},
+		{"demo.spend", `{"currency":"","amount":1,"times":1}`, "argument /currency must have at least 1 characters; argument /currency must match ^[!-9;-~]+$"},
 		{"demo.spend", `{"currency":"A:B","amount":1,"times":1}`, "argument /currency must match ^[!-9;-~]+$"},
 		{"demo.spend", `{"currency":"USD","amount":-0.01,"times":1}`, "argument /amount must be at least 0"},
 		{"demo.spend", `{"currency":"USD","amount":"-1","times":1}`, "argument /amount must match ^[0-9]+([.][0-9]+)?$"},
