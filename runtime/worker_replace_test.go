@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -203,5 +204,44 @@ func TestReplacementIsRepeatedAfterConflict(t *testing.T) {
 			t.Errorf("agents after %d conflicts: %s, want one conflict and one agent stopped", conflicts, states)
 		}
 		f.wantDescription("replaced", "two")
+	})
+}
+
+// client.Work ends when its session is resumed and another program has replaced its agent meanwhile. A worker that
+// keeps its agent continues.
+func TestClientWorkEndsWhenItsAgentIsReplaced(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		l := &link{f: f}
+		c, err := client.ConnectFunc(f.Context(), l.dial, client.Options{Auth: client.Auth{Token: client.Secret("alice-" + token)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Abort()
+		done := make(chan error, 1)
+		go func() {
+			done <- c.Work(f.Context(), client.WorkerConfig{ID: "w", Tools: []client.WorkerTool{{Ref: "a@1.0.0", Description: map[string]string{"description": "one"},
+				Handle: func(context.Context, *client.WorkerCall) (any, error) { return "done", nil }}}})
+		}()
+		synctest.Wait()
+		l.breakConnection(time.Second)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		alice := f.dial("alice")
+		alice.submit("a", `{}`)
+		alice.until("job.completed")
+		if len(done) > 0 {
+			t.Errorf("Work ends with %v after a resume, want that it continues", <-done)
+		}
+		l.breakConnection(5 * time.Second)
+		synctest.Wait()
+		next := f.startWorker("alice", "a@1.0.0", described("two"))
+		if err := <-done; !errors.Is(err, client.ErrReplaced) || !strings.Contains(err.Error(), "agent w: another program has replaced") {
+			t.Errorf("Work = %v, want that agent w is replaced", err)
+		}
+		alice.submit("a", `{}`)
+		next.acceptDispatch()
+		if c.Err() != nil {
+			t.Errorf("the session of the replaced worker has ended: %v", c.Err())
+		}
 	})
 }

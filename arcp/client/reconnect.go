@@ -205,6 +205,9 @@ func (r *reconnection) run(cause error) error {
 		r.OnChange(LinkChange{Lost, err})
 		return err
 	}
+	if w := r.c.worker.Load(); w != nil {
+		w.resumed()
+	}
 	r.OnChange(LinkChange{State: Resumed})
 	return nil
 }

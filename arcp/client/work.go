@@ -44,11 +44,18 @@ type WorkerTool struct {
 var ErrNotWorker = errors.New("the session cannot execute jobs: " +
 	"its principal needs the role worker, and Options.Capabilities must not disable executes")
 
+// ErrReplaced is the error of Work if another program has replaced the agent. A new Work registers the tools
+// again, which the runtime refuses while the other program describes them differently.
+var ErrReplaced = errors.New("another program has replaced the agent of the worker: it is given no jobs any more")
+
 // Work registers an agent and executes the jobs that the runtime assigns to it, until ctx or the client
 // ends. Each job runs on its own goroutine, and Work sends its heartbeats. With Connect, Work continues
 // over later connections: jobs run while the connection is down, and their outcomes are sent later. A
 // client runs one Work at a time. Work repeats a registration that is refused with a retryable error, for
 // example while a killed worker may return to its jobs; Options.Log has the refusals.
+//
+// A later program with the same tools may replace the agent while the session has no connection. Work then
+// returns an error that is ErrReplaced when the session is resumed.
 //
 // When ctx ends, Work accepts no more jobs, waits at most Grace for running jobs, and returns the cause
 // of ctx.
@@ -59,7 +66,8 @@ func (c *Client) Work(ctx context.Context, cfg WorkerConfig) error {
 	if caps := c.Session().Capabilities; !caps.Has(arcp.FeatureExecutes) {
 		return ErrNotWorker
 	}
-	w := &worker{c: c, cfg: cfg.withDefaults(c), tools: make(map[string]*WorkerTool), running: make(map[arcp.MessageID]*WorkerCall)}
+	w := &worker{c: c, cfg: cfg.withDefaults(c), tools: make(map[string]*WorkerTool), running: make(map[arcp.MessageID]*WorkerCall),
+		resumedc: make(chan struct{}, 1)}
 	args, err := w.registration()
 	if err != nil {
 		return err
@@ -72,8 +80,71 @@ func (c *Client) Work(ctx context.Context, cfg WorkerConfig) error {
 	if err != nil {
 		return fmt.Errorf("register worker: %w", err)
 	}
+	ctx, replaced := context.WithCancelCause(ctx)
+	defer replaced(nil)
+	w.handlers.Go(func() { w.checkAgent(ctx, id, replaced) })
 	w.heartbeats(ctx.Done())
 	return w.stop(ctx, id)
+}
+
+// checkAgent calls replaced with ErrReplaced if a resumed session does not own the agent any more.
+func (w *worker) checkAgent(ctx context.Context, id string, replaced func(error)) {
+	for {
+		select {
+		case <-w.resumedc:
+		case <-ctx.Done():
+			return
+		case <-w.c.donec:
+			return
+		}
+		switch owned, err := w.ownsAgent(ctx, id); {
+		case err != nil:
+			w.c.opts.Log("look for the agent of the worker", "error", err)
+		case !owned:
+			replaced(fmt.Errorf("agent %s: %w", id, ErrReplaced))
+		}
+	}
+}
+
+// ownsAgent reports whether the session owns the agent.
+func (w *worker) ownsAgent(ctx context.Context, id string) (bool, error) {
+	for cursor := ""; ; {
+		job, err := w.c.Invoke(ctx, InvokeParams{Tool: "host.agents", Arguments: map[string]any{"limit": 1000, "cursor": cursor}, DiscardEvents: true})
+		if err != nil {
+			return false, err
+		}
+		r, err := job.Wait(ctx)
+		if err != nil {
+			return false, err
+		}
+		var page struct {
+			Items []struct {
+				ID      string         `json:"id"`
+				Session arcp.SessionID `json:"session_id"`
+				EndedAt string         `json:"ended_at"`
+			} `json:"items"`
+			NextCursor string `json:"next_cursor"`
+		}
+		if err := arcp.Unmarshal(r.Value, &page); err != nil {
+			return false, err
+		}
+		for _, a := range page.Items {
+			if a.ID == id && a.Session == w.c.Session().ID {
+				return a.EndedAt == "", nil
+			}
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			return false, nil
+		}
+	}
+}
+
+// resumed is called when the session has a connection again. It does not block.
+func (w *worker) resumed() {
+	select {
+	case w.resumedc <- struct{}{}:
+	default: // the check has not begun
+	}
 }
 
 func (cfg WorkerConfig) withDefaults(c *Client) WorkerConfig {
@@ -90,6 +161,7 @@ type worker struct {
 	cfg      WorkerConfig
 	tools    map[string]*WorkerTool
 	handlers sync.WaitGroup // running
+	resumedc chan struct{}  // has an element when the session was resumed
 
 	mu      sync.Mutex
 	running map[arcp.MessageID]*WorkerCall // by id of the tool.invoke; includes calls with an unacknowledged outcome
@@ -200,7 +272,7 @@ func (w *worker) stop(ctx context.Context, id string) error {
 	err := context.Cause(ctx)
 	if ended := w.c.Err(); ended != nil {
 		err = ended
-	} else {
+	} else if !errors.Is(err, ErrReplaced) {
 		w.unregister(id)
 		w.wait(done)
 	}
