@@ -34,10 +34,11 @@ type checkRun struct {
 	rule, got string // of the failure; rule is "" if the title of the check is the rule
 	broke     Level  // level of the violated rule; empty: the level of the check
 	skip      string
-	timedOut  bool // the failure is that no frame came before the end of ctx
-	closed    bool // the server closed a connection
-	optional  bool // the check sends a type that a server need not know
-	opening   bool // a valid session.open or session.hello has no acceptance
+	need      string // the missing precondition behind skip; may be ""
+	timedOut  bool   // the failure is that no frame came before the end of ctx
+	closed    bool   // the server closed a connection
+	optional  bool   // the check sends a type that a server need not know
+	opening   bool   // a valid session.open or session.hello has no acceptance
 }
 
 func newCheckRun(ctx context.Context, target *Target, s *server) *checkRun {
@@ -105,6 +106,14 @@ func (run *checkRun) Failf(format string, args ...any) {
 func (run *checkRun) Skipf(format string, args ...any) {
 	run.skip = fmt.Sprintf(format, args...)
 	runtime.Goexit()
+}
+
+// SkipWithout ends the check unless the target meets a precondition, as in Check.Needs.
+func (run *checkRun) SkipWithout(need string) {
+	if reason := run.server.missing(run.target, need); reason != "" {
+		run.need = need
+		run.Skipf("%s", reason)
+	}
 }
 
 // pollDeadline returns the time when a check stops polling, one second before its timeout.

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -9,12 +10,7 @@ import (
 )
 
 // gated are the types that a client sends only with a capability, with a valid payload.
-var gated = []struct {
-	feature arcp.Feature
-	typ     arcp.Type
-	payload any
-	with    func(*arcp.Envelope)
-}{
+var gated = []gatedMessage{
 	{arcp.FeatureScheduledJobs, arcp.JobSchedule, arcp.Raw(`{"job":{"type":"tool.invoke","payload":{"tool":"no.such.tool","arguments":{}}},"when":{"after":3600}}`), nil},
 	{arcp.FeatureInterrupt, arcp.Interrupt, arcp.InterruptPayload{Target: "job", TargetID: unknownJob, Prompt: "stop"}, nil},
 	{arcp.FeatureCheckpoints, arcp.CheckpointCreate, arcp.CheckpointCreatePayload{Label: "l"}, inJob},
@@ -23,6 +19,14 @@ var gated = []struct {
 	{arcp.FeatureArtifacts, arcp.ArtifactFetch, arcp.ArtifactFetchPayload{ArtifactID: "art_00000000000000000000000000"}, nil},
 	{arcp.FeatureSubscriptions, arcp.Subscribe, arcp.SubscribePayload{}, nil},
 	{arcp.FeatureAgentHandoff, arcp.AgentHandoff, arcp.AgentHandoffPayload{Runtime: arcp.RuntimeInfo{Kind: "other", Version: "1", Fingerprint: "sha256:00"}}, inJob},
+}
+
+// gatedMessage is a message of a type that belongs to a capability.
+type gatedMessage struct {
+	feature arcp.Feature
+	typ     arcp.Type
+	payload any
+	with    func(*arcp.Envelope)
 }
 
 const unknownJob = "job_00000000000000000000000000"
@@ -36,16 +40,20 @@ type clientMessage struct {
 	with    func(*arcp.Envelope)
 }
 
-// commands are the other commands, about things that do not exist.
+// commands are the commands without a capability, about things that do not exist.
 var commands = []clientMessage{
-	{arcp.Resume, arcp.ResumePayload{AfterMessageID: "msg_00000000000000000000000000"}, nil},
 	{arcp.WorkflowStart, arcp.WorkflowStartPayload{Workflow: "no.such.workflow"}, nil},
 	{arcp.AgentDelegate, arcp.AgentDelegatePayload{Target: "no.such.agent", Task: "t"}, nil},
-	{arcp.LeaseRefresh, arcp.LeaseRefreshPayload{LeaseID: "lease_00000000000000000000000000", AdditionalSeconds: 1}, nil},
 }
+
+// controlTypes are control messages with a capability. RFC 0001 tells them from commands (RFC §6.2, §6.5), and demands
+// only of commands that a server refuses what it cannot accept (RFC §6.3).
+var controlTypes = []arcp.Type{arcp.Interrupt, arcp.CheckpointCreate, arcp.CheckpointRestore}
 
 // answered are types that are no commands, and that only SPEC.md has the server answer.
 var answered = []clientMessage{
+	{arcp.Resume, arcp.ResumePayload{AfterMessageID: "msg_00000000000000000000000000"}, nil},
+	{arcp.LeaseRefresh, arcp.LeaseRefreshPayload{LeaseID: "lease_00000000000000000000000000", AdditionalSeconds: 1}, nil},
 	{arcp.PermissionGrant, arcp.PermissionGrantPayload{Permission: "p", Resource: "r", Operation: "o", LeaseSeconds: 1}, toUnknown},
 	{arcp.PermissionDeny, arcp.PermissionDenyPayload{Permission: "p", Reason: "r"}, toUnknown},
 	{arcp.HumanInputResponse, arcp.HumanInputResponsePayload{Value: arcp.Raw(`1`), RespondedBy: "x", RespondedAt: time.Unix(1, 0)}, toUnknown},
@@ -71,17 +79,18 @@ func inJobToUnknown(env *arcp.Envelope) {
 	toUnknown(env)
 }
 
+// refusalSections have the server refuse a message of the type if it does not offer the capability.
+var refusalSections = map[arcp.Type]string{arcp.JobSchedule: "RFC §10.6", arcp.AgentHandoff: "RFC §6.3"}
+
 func unimplementedChecks() []Check {
 	var list []Check
 	for _, g := range gated {
-		section := "RFC §6.3"
-		if g.typ == arcp.JobSchedule {
-			section = "RFC §10.6"
+		section, level := cmp.Or(refusalSections[g.typ], "RFC §7"), Must
+		if slices.Contains(controlTypes, g.typ) {
+			section, level = "SPEC §6.4", House
 		}
 		list = append(list, Check{ID: string(g.typ), Title: string(g.typ) + " is served, or refused and " + string(g.feature) + " is not offered",
-			Section: section, Level: Must, run: func(_ context.Context, t *checkRun) {
-				unimplementedGated(t, g.feature, g.typ, g.payload, g.with)
-			}})
+			Section: section, Level: level, run: func(_ context.Context, t *checkRun) { unimplementedGated(t, &g) }})
 	}
 	add := func(m clientMessage, section string, level Level) {
 		list = append(list, Check{ID: string(m.typ), Title: string(m.typ) + " that the server cannot perform is refused",
@@ -105,22 +114,25 @@ func (c *checkConn) sendWith(typ arcp.Type, p any, with func(*arcp.Envelope)) ar
 	return c.Send(typ, p, with)
 }
 
-func unimplementedGated(t *checkRun, feature arcp.Feature, typ arcp.Type, p any, with func(*arcp.Envelope)) {
-	c := t.Open(offer(feature))
-	offered := t.server.offers(feature)
-	if !offered {
-		t.Want("a capability that the server does not offer is not negotiated", !c.Accepted.Capabilities.Flags[feature], "%s was negotiated", feature)
+func unimplementedGated(t *checkRun, g *gatedMessage) {
+	offered := t.server.offers(g.feature)
+	if !offered && refusalSections[g.typ] == "" && !t.judges(House) {
+		t.SkipWithout(capabilityNeed(string(g.feature)))
 	}
-	id := c.sendWith(typ, p, with)
+	c := t.Open(offer(g.feature))
+	if !offered {
+		t.Want("a capability that the server does not offer is not negotiated", !c.Accepted.Capabilities.Flags[g.feature], "%s was negotiated", g.feature)
+	}
+	id := c.sendWith(g.typ, g.payload, g.with)
 	if !offered {
 		f := c.Answer("a message for a missing capability is answered", id) // a server may serve what it does not offer
 		otherError := slices.Contains(errorTypes, f.Type) && f.Type != arcp.Nack
-		t.Want("a refused job.schedule is answered by nack", typ != arcp.JobSchedule || !otherError, "got %s", f) // RFC §10.6
+		t.Want("a refused job.schedule is answered by nack", g.typ != arcp.JobSchedule || !otherError, "got %s", f) // RFC §10.6
 		t.HouseWant("a message for a missing capability is nacked UNIMPLEMENTED", f.Type == arcp.Nack && f.errorCode() == arcp.CodeUnimplemented, "got %s", f)
 		return
 	}
 	f := c.Answer("a message for an offered capability is answered", id)
-	t.Want("an offered capability is implemented", f.Type != arcp.Nack || f.errorCode() != arcp.CodeUnimplemented, "%s is offered, but got %s", feature, f)
+	t.Want("an offered capability is implemented", f.Type != arcp.Nack || f.errorCode() != arcp.CodeUnimplemented, "%s is offered, but got %s", g.feature, f)
 }
 
 func unimplementedAnswered(t *checkRun, m *clientMessage) {

@@ -9,7 +9,7 @@ import (
 // Any error with the correlation_id of the command refuses it. The code and the type of the refusal are rules of
 // SPEC.md only, but for job.schedule, which RFC §10.6 has refused by nack.
 func TestRefusalsOfCommands(t *testing.T) {
-	ids := []string{"unimplemented.interrupt", "unimplemented.job.schedule", "unimplemented.workflow.start"}
+	ids := []string{"unimplemented.agent.handoff", "unimplemented.job.schedule", "unimplemented.workflow.start"}
 	for _, c := range []struct {
 		name, old, change string
 		levels            []Level

@@ -28,7 +28,7 @@ var rules = []rule{
 	{id: "envelope", title: "a frame is a JSON object with arcp, id, type, timestamp and the object payload", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: alone(envelopeRule)},
 	{id: "timestamp", title: "timestamp is RFC 3339", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: alone(timestampRule)},
 	{id: "type", title: "a type is one of the protocol, or has a namespace", section: "RFC §6.2", level: Must, unknown: true, inside: true, check: alone(knownTypeRule)},
-	{id: "ids-unique", title: "a frame has an id of its own", section: "RFC §6.1.1", level: Must, unknown: true, check: (*validator).once},
+	{id: "ids-unique", title: "two messages do not have the same id", section: "RFC §6.1.1", level: Must, unknown: true, check: (*validator).uniqueID},
 	{id: "before-session", title: "nothing but the handshake is sent before a session is accepted", section: "RFC §8.1", level: Must, unknown: true, check: (*validator).handshake},
 	{id: "session", title: "a frame has the session_id of its session", section: "RFC §6.1.1", level: Must, unknown: true, check: (*validator).sessionID},
 	{id: "scope", title: "an event has the job_id, stream_id or subscription_id of its type", section: "RFC §6.1.1", level: Must, check: (*validator).scope},
@@ -36,14 +36,15 @@ var rules = []rule{
 	{id: "errors", title: "an error has a code and a message", section: "RFC §18.1", level: Must, inside: true, check: alone(errorsRule)},
 	{id: "codes", title: "a code is one of the protocol, or has a namespace", section: "RFC §18.2", level: Must, inside: true, check: alone(codesRule)},
 	{id: "stated-members", title: "a payload has the members that its section states", section: "RFC §11-§15", level: Must, inside: true, check: alone(statedRule)},
-	{id: "one-end", title: "a job ends once", section: "RFC §6.3", level: Must, check: (*validator).jobEnds},
+	{id: "one-end", title: "a job ends once", section: "RFC §10.2", level: Must, check: (*validator).jobEnds},
 	{id: "replay", title: "an event that is sent again does not change", section: "RFC §19", level: Must, unknown: true, check: (*validator).unchanged},
 	{id: "numbers", title: "the event_seq of a session has no gaps", section: "ARCP 1.1 §8.3", level: Must, check: (*validator).sequence},
 	{id: "priority", title: "priority is low, normal, high or critical", section: "RFC §6.1.1", level: Must, unknown: true, inside: true, check: alone(priorityRule)},
 	{id: "states", title: "the state of a job is one of the protocol", section: "RFC §10.2", level: Must, inside: true, check: alone(statesRule)},
 	{id: "log-levels", title: "the level of a log is one of the protocol", section: "RFC §17.2", level: Must, inside: true, check: alone(logLevelsRule)},
-	{id: "stream-kinds", title: "the kind of a stream is one of the protocol", section: "RFC §11.1", level: Should, inside: true, check: alone(streamKindsRule)},
 
+	{id: "stream-kinds", title: "the kind of a stream is one of the protocol", section: "RFC §11.1", level: House, inside: true, check: alone(streamKindsRule)},
+	{id: "sent-once", title: "a message is sent once on each connection", section: "SPEC §5.3", level: House, unknown: true, check: (*validator).once},
 	{id: "direction", title: "a type comes from a side that sends it", section: "SPEC §3", level: House, inside: true, check: alone(directionRule)},
 	{id: "decodes", title: "a frame decodes strictly", section: "SPEC §2.1", level: House, unknown: true, inside: true, check: alone(func(f *received) error { return f.strict })},
 	{id: "negotiated", title: "a type of a capability is sent after the capability was negotiated", section: "SPEC §3.10", level: House, check: (*validator).negotiatedType},
@@ -310,7 +311,7 @@ func statesRule(f *received) error {
 	case arcp.JobHeartbeat:
 		return f.oneOf("state", jobStates)
 	case arcp.JobSubscribed:
-		return f.oneOf("current_status", jobStates)
+		return f.oneOf("current_status", listedStates)
 	case arcp.SessionJobs:
 		return jobStatuses(f)
 	}
@@ -328,7 +329,7 @@ func jobStatuses(f *received) error {
 		return nil // the rule payloads is about it
 	}
 	for _, j := range p.Jobs {
-		if !slices.Contains(jobStates, j.Status) {
+		if !slices.Contains(listedStates, j.Status) {
 			return fmt.Errorf("job %q has status %q", j.JobID, j.Status)
 		}
 	}
@@ -461,10 +462,12 @@ func (v *validator) jobEnds(f *received) error {
 func (v *validator) advance(view *jobView, f *received) error {
 	before := *view
 	view.begun = true
-	view.ended = before.ended || f.Type.Terminal()
+	if f.Type.Terminal() && !before.ended {
+		view.ended, view.end = true, f.ID
+	}
 	v.ended[f.JobID] = v.ended[f.JobID] || view.ended
 	switch {
-	case before.ended && f.Type.Terminal():
+	case before.ended && f.Type.Terminal() && f.ID != before.end: // the same message may be delivered twice (RFC §6.4)
 		return fmt.Errorf("%s follows the end of job %s", f.Type, f.JobID)
 	case before.ended:
 		v.order = fmt.Errorf("%s follows the end of job %s", f.Type, f.JobID)

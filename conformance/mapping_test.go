@@ -195,6 +195,9 @@ func TestMappedTarget(t *testing.T) {
 		if res.Status != Skipped || !strings.Contains(res.Reason, "the server has no tool demo.") || !strings.Contains(res.Reason, "in `tools` of the mapping file") {
 			t.Errorf("%d without a mapping: %s %s", i, res.Status, res.Reason)
 		}
+		if res.Need != checks[i].Needs[0] {
+			t.Errorf("%d without a mapping: need is %q, want %q", i, res.Need, checks[i].Needs[0])
+		}
 	}
 	target.Mapping = &Mapping{Tools: tools}
 	results := runChecks(t, target, checks...)

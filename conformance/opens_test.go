@@ -20,7 +20,7 @@ func TestSkipsAfterTwoRefusals(t *testing.T) {
 		_ = conn.Abort() // the check is told
 		return conn
 	}
-	report, err := Run(t.Context(), target, Options{Groups: []string{"control"}, Parallel: 1, Timeout: time.Minute})
+	report, err := Run(t.Context(), target, Options{Groups: []string{"control"}, Levels: Levels, Parallel: 1, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

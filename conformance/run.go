@@ -95,6 +95,7 @@ type Result struct {
 	Level      Level        `json:"level"` // of the check; House if only a house step failed
 	Status     Status       `json:"status"`
 	Reason     string       `json:"reason,omitempty"` // why the check failed or was skipped
+	Need       string       `json:"need,omitempty"`   // the missing precondition of a skipped check, as in Check.Needs
 	Rule       string       `json:"rule,omitempty"`   // the violated rule, if it is not Title
 	Sent       string       `json:"sent,omitempty"`   // type of the last message sent on the connection of the failure
 	Got        string       `json:"got,omitempty"`    // what came instead, in one line
@@ -289,7 +290,16 @@ func (r *runner) publish(res Result) {
 
 func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	res := c.result(Skipped)
-	if res.Reason = cmp.Or(r.skipReason(ctx, c), r.opens.refusing()); res.Reason != "" {
+	if res.Reason = r.endReason(ctx); res.Reason != "" {
+		return res
+	}
+	for _, need := range c.Needs {
+		if res.Reason = r.server.missing(r.target, need); res.Reason != "" {
+			res.Need = need
+			return res
+		}
+	}
+	if res.Reason = r.opens.refusing(); res.Reason != "" {
 		return res
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
@@ -307,13 +317,13 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "" && t.optional && t.closed && r.server.hangsUp:
-		res.Reason = r.server.missing(r.target, NeedUnknown)
+		res.Reason, res.Need = r.server.missing(r.target, NeedUnknown), NeedUnknown
 	case t.failure != "":
 		res.Status, res.Reason, res.Transcript, res.timedOut = Failed, t.failure, t.tr.entries(), t.timedOut
 		res.setFinding(t)
 		res.Level = cmp.Or(t.broke, c.Level)
 	case t.skip != "":
-		res.Reason = t.skip
+		res.Reason, res.Need = t.skip, t.need
 	default:
 		res.Status = Passed
 	}
@@ -321,18 +331,13 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	return res
 }
 
-// skipReason returns why a check cannot run, or "".
-func (r *runner) skipReason(ctx context.Context, c *Check) string {
+// endReason returns why no more checks run, or "".
+func (r *runner) endReason(ctx context.Context) string {
 	if ctx.Err() != nil {
 		return "the run was cancelled"
 	}
 	if r.stopped.Load() {
 		return "the run ended before this check"
-	}
-	for _, need := range c.Needs {
-		if reason := r.server.missing(r.target, need); reason != "" {
-			return reason
-		}
 	}
 	return ""
 }

@@ -16,16 +16,17 @@ import (
 // is pure; recordSent tells it the frames of the client.
 type validator struct {
 	rules    []rule
-	version  string               // member arcp of the client's session.open; empty before
-	offered  arcp.Capabilities    // capabilities in the client's session.open
-	secrets  []string             // texts that the server must not send
-	lenient  bool                 // applies no rule
-	sentID   func(id string) bool // reports whether any connection of the check used the id
-	rec      *record              // state of the session over all its connections
-	session  arcp.SessionID       // empty until session.accepted
-	caps     arcp.Capabilities    // negotiated capabilities
-	nextSeq  uint64               // expected event_seq; 0 after an attach: unknown
-	ids      map[[2]string]bool   // id of each frame, with the correlation_id of events
+	version  string                       // member arcp of the client's session.open; empty before
+	offered  arcp.Capabilities            // capabilities in the client's session.open
+	secrets  []string                     // texts that the server must not send
+	lenient  bool                         // applies no rule
+	sentID   func(id string) bool         // reports whether any connection of the check used the id
+	rec      *record                      // state of the session over all its connections
+	session  arcp.SessionID               // empty until session.accepted
+	caps     arcp.Capabilities            // negotiated capabilities
+	nextSeq  uint64                       // expected event_seq; 0 after an attach: unknown
+	ids      map[[2]string]bool           // id of each frame, with the correlation_id of events
+	messages map[arcp.MessageID]*received // the first frame with each id
 	jobs     map[jobStream]*jobView
 	accepted map[arcp.JobID]bool   // jobs submitted on this connection
 	ended    map[arcp.JobID]bool   // jobs whose final event was received
@@ -44,12 +45,13 @@ type jobStream struct {
 // jobView is the state of a job as received on one connection.
 type jobView struct {
 	begun, ended bool
+	end          arcp.MessageID // of the final event
 	chunks       uint64
 }
 
 func newValidator(secrets []string, sentID func(string) bool) *validator {
 	return &validator{rules: rules, secrets: secrets, sentID: sentID, rec: newRecord(), nextSeq: 1,
-		ids: map[[2]string]bool{}, jobs: map[jobStream]*jobView{}, accepted: map[arcp.JobID]bool{},
+		ids: map[[2]string]bool{}, messages: map[arcp.MessageID]*received{}, jobs: map[jobStream]*jobView{}, accepted: map[arcp.JobID]bool{},
 		ended: map[arcp.JobID]bool{}, traces: map[arcp.JobID]string{}}
 }
 
@@ -206,6 +208,10 @@ var jobStates = func() []string {
 	return s
 }()
 
+// listedStates are the states of a job in messages of draft 1.1, which a server of RFC 0001 may fill with the
+// states of either document.
+var listedStates = append(slices.Clone(jobStates), "pending", "success", "error", "timed_out")
+
 // sameIDs checks that an id in both envelope and payload is the same.
 func (v *validator) sameIDs(f *received) error {
 	var p struct {
@@ -239,6 +245,22 @@ func (v *validator) correlation(f *received) error {
 		return fmt.Errorf("correlation_id %q names no question sent to this session", corr)
 	case f.Type != arcp.HumanInputCancelled && corr != "" && !v.sentID(string(corr)) && !v.rec.assigned[corr]:
 		return fmt.Errorf("correlation_id %q names no message of this client", corr)
+	}
+	return nil
+}
+
+// uniqueID checks that a frame with the id of an earlier one is the same message, which may be delivered twice
+// (RFC §6.4). The other members of a copy may differ, but for the request that an answer names.
+func (v *validator) uniqueID(f *received) error {
+	first := v.messages[f.ID]
+	if first == nil {
+		v.messages[f.ID] = f
+		return nil
+	}
+	same := f.Type == first.Type && f.JobID == first.JobID && string(f.Payload) == string(first.Payload) &&
+		(f.EventSeq != 0 || f.CorrelationID == first.CorrelationID)
+	if !same {
+		return fmt.Errorf("id %q is of %s and of another %s", f.ID, first.Type, f.Type)
 	}
 	return nil
 }

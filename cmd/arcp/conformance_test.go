@@ -285,7 +285,7 @@ func TestConformanceDialect(t *testing.T) {
 	wantRefusal(t, p.cli(append(check, "--against", url)...), exitUnreachable, "the second server: session.open of the dialect rfc: ")
 
 	silent, _ := draftRuntime(t)
-	wantOutcome(t, "another dialect", cli(t, append(check, "--url", silent, "--dialect", "rfc", "--timeout", "1s")...), exitOK, "\ndialect: rfc\n", "")
+	wantOutcome(t, "another dialect", cli(t, append(check, "--url", silent, "--dialect", "rfc", "--timeout", "1s")...), exitFailed, "\ndialect: rfc\n", "no check was judged")
 }
 
 // A refused credential ends the run with one error. It names the credential, and not its value.

@@ -18,18 +18,18 @@ var artifactFaults = []Fault{
 		newRewriter: editReceived(arcp.ArtifactRef, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "the expected digest of a put is ignored", Checks: []string{"artifacts.digest"}, House: true,
 		newRewriter: editSent(arcp.ArtifactPut, func(f frame) frame { return f.withPayload("sha256", nil) })},
-	{Defect: "content without its padding is accepted", Checks: []string{"artifacts.base64"},
+	{Defect: "content without its padding is accepted", Checks: []string{"artifacts.base64"}, House: true,
 		newRewriter: editSent(arcp.ArtifactPut, func(f frame) frame {
 			p, _ := arcp.DecodePayload[arcp.ArtifactPutPayload](&f.Envelope) // without content nothing is added
 			return f.withPayload("data", p.Data+strings.Repeat("=", -len(p.Data)&3))
 		})},
-	{Defect: "artifact.release is ignored", Checks: []string{"artifacts.released"},
+	{Defect: "artifact.release is ignored", Checks: []string{"artifacts.released"}, House: true,
 		newRewriter: dropSent(arcp.ArtifactRelease)},
-	{Defect: "artifact.release is answered", Checks: []string{"artifacts.released"},
+	{Defect: "artifact.release is answered", Checks: []string{"artifacts.released"}, House: true,
 		newRewriter: editSent(arcp.ArtifactRelease, func(f frame) frame {
 			return f.with("type", arcp.Ping).with("payload", arcp.PingPayload{})
 		})},
-	{Defect: "an artifact that is not found is a failure of the runtime", Checks: []string{"artifacts.released", "artifacts.foreign"},
+	{Defect: "an artifact that is not found is a failure of the runtime", Checks: []string{"artifacts.released", "artifacts.foreign"}, House: true,
 		newRewriter: editReceived(arcp.Nack, func(f frame) frame { return f.withPayload("code", arcp.CodeInternal) })},
 	{Defect: "a job does not announce its artifact and later events are renumbered to hide it", Checks: []string{"artifacts.of-a-job"}, House: true,
 		newRewriter: dropEvents(func(f frame) bool { return f.Type == arcp.ArtifactRef && f.EventSeq > 0 })},
@@ -46,5 +46,5 @@ var artifactFaults = []Fault{
 	{Defect: "a range past the end is empty", Checks: []string{"artifacts.get-a-range"}, House: true, newRewriter: replaceSent(`"offset":6`, `"offset":5`)},
 	{Defect: "the offset of artifact.get is ignored", Checks: []string{"artifacts.get-a-range"}, House: true, newRewriter: replaceSent(`"offset":1`, `"offset":0`)},
 	{Defect: "the cursor of artifact.list is ignored", Checks: []string{"artifacts.list"}, House: true, newRewriter: replaceSent(`"cursor":`, `"no_cursor":`)},
-	{Defect: "artifact.release reads the artifact", Checks: []string{"artifacts.release", "artifacts.released"}, newRewriter: replaceSent(`"artifact.release"`, `"artifact.get"`)},
+	{Defect: "artifact.release reads the artifact", Checks: []string{"artifacts.release", "artifacts.released"}, House: true, newRewriter: replaceSent(`"artifact.release"`, `"artifact.get"`)},
 }

@@ -33,13 +33,13 @@ var draftErrorFaults = []Fault{
 		newRewriter: editError(func(f frame) frame { return f.withPayload("message", "") })},
 	{Defect: "the message of a panic has its stack", Checks: []string{"draft.errors.panic"}, House: true,
 		newRewriter: editError(func(f frame) frame { return f.withPayload("message", "goroutine 7 [running]: main.go:7") })},
-	{Defect: "a refused submit ends the other jobs of its session", Checks: []string{"draft.errors.refusal-harmless"},
+	{Defect: "a refused submit ends the other jobs of its session", Checks: []string{"draft.errors.refusal-harmless"}, House: true,
 		newRewriter: failOthers(func(f frame) bool { return f.Type == script.JobError && !f.event() })},
 }
 
 // draftCancelFaults are defects of job.cancel.
 var draftCancelFaults = []Fault{
-	{Defect: "job.cancelled follows the end of its job", Checks: []string{"draft.cancel.acknowledged"},
+	{Defect: "job.cancelled follows the end of its job", Checks: []string{"draft.cancel.acknowledged"}, House: true,
 		newRewriter: swap(isType(arcp.JobCancelled), isType(script.JobError), false)},
 	{Defect: "a job.cancel must name its job in the payload", Checks: []string{"draft.cancel.envelope"}, House: true, Silent: true,
 		newRewriter: editSent(script.JobCancel, func(f frame) frame { return f.with("job_id", nil) })},
@@ -106,7 +106,7 @@ var draftKeyFaults = []Fault{
 				return again
 			}, frame.ends, false)()
 		}},
-	{Defect: "DUPLICATE_KEY ends the job that has the key", Checks: []string{"draft.idempotency.unharmed"}, newRewriter: refuseAsFirst},
+	{Defect: "DUPLICATE_KEY ends the job that has the key", Checks: []string{"draft.idempotency.unharmed"}, House: true, newRewriter: refuseAsFirst},
 	{Defect: "a key is common to all principals", Checks: []string{"draft.idempotency.principal"}, newShared: mergeKeys},
 	{Defect: "a submit without a key is the same job as an equal one", Checks: []string{"draft.idempotency.keyless"},
 		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.withPayload("idempotency_key", f.SessionID) })},

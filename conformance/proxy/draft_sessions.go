@@ -72,7 +72,7 @@ var draftRefusalFaults = []Fault{
 		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodePermissionDenied) })},
 	{Defect: "the refusal of a hello is retryable", Checks: []string{"draft.hello.refused-retryable", "draft.hello.version-other"}, House: true,
 		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("retryable", true) })},
-	{Defect: "a refused hello ends the sessions of the others", Checks: []string{"draft.hello.refused-alone"}, newShared: endWithRefusal},
+	{Defect: "a refused hello ends the sessions of the others", Checks: []string{"draft.hello.refused-alone"}, House: true, newShared: endWithRefusal},
 	{Defect: "a second hello is welcomed", Checks: []string{"draft.hello.twice"}, House: true, newRewriter: welcomeAgain},
 }
 
@@ -197,7 +197,7 @@ var draftCloseFaults = []Fault{
 		}},
 	{Defect: "a closed session cannot be resumed", Checks: []string{"draft.close.resumable", "draft.close.transport"},
 		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.Payload, []byte("last_event_seq")) })},
-	{Defect: "session.close ends the other sessions too", Checks: []string{"draft.close.others"}, newShared: closeOthers},
+	{Defect: "session.close ends the other sessions too", Checks: []string{"draft.close.others"}, House: true, newShared: closeOthers},
 }
 
 // cancelledPayload returns the payload of job.error of a cancelled job.
@@ -245,9 +245,9 @@ var draftPingFaults = []Fault{
 		newRewriter: editReceived(arcp.SessionPong, func(f frame) frame { return f.withPayload("ping_nonce", "mine") })},
 	{Defect: "received_at of session.pong is a fixed time", Checks: []string{"draft.ping.received-at"},
 		newRewriter: editReceived(arcp.SessionPong, func(f frame) frame { return f.withPayload("received_at", "2020-01-02T03:04:05Z") })},
-	{Defect: "two pings of a session are answered in reverse order", Checks: []string{"draft.ping.order"},
+	{Defect: "two pings of a session are answered in reverse order", Checks: []string{"draft.ping.order"}, House: true,
 		newRewriter: swap(isType(arcp.SessionPong), isType(arcp.SessionPong), false)},
-	{Defect: "session.ping has two pongs", Checks: []string{"draft.ping.once", "draft.ping.order"},
+	{Defect: "session.ping has two pongs", Checks: []string{"draft.ping.once", "draft.ping.order"}, House: true,
 		newRewriter: duplicateWhere(isType(arcp.SessionPong), frame.withNewID)},
 	{Defect: "session.ping is answered after the end of the job", Checks: []string{"draft.ping.busy"}, Silent: true, newRewriter: pongAfterResult},
 	{Defect: "a ping without sent_at is refused", Checks: []string{"draft.ping.sent-at"}, House: true,
@@ -355,7 +355,7 @@ var draftEnvelopeFaults = []Fault{
 		newRewriter: answerSent(contains("sess_00000000000000000000000000"), arcp.SessionJobs, true)},
 	{Defect: "session.pong names another session", Checks: []string{"draft.envelope.session-named"},
 		newRewriter: editReceived(arcp.SessionPong, func(f frame) frame { return f.with("session_id", "sess_00000000000000000000000000") })},
-	{Defect: "every event has the same id", Checks: []string{"draft.envelope.ids-differ"},
+	{Defect: "every event has the same id", Checks: []string{"draft.envelope.ids-differ"}, House: true,
 		newRewriter: editEvents(func(f frame) frame { return f.with("id", "msg_00000000000000000000000000") })},
 	{Defect: "job.result has another trace_id than its submit", Checks: []string{"draft.envelope.trace", "draft.envelope.trace-absent"},
 		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},

@@ -23,7 +23,7 @@ var limitFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
-	{Defect: "a broken frame ends the connections of other sessions", Checks: []string{"limits.session-survives"}, newShared: closeAll(isBinary)},
+	{Defect: "a broken frame ends the connections of other sessions", Checks: []string{"limits.session-survives"}, House: true, newShared: closeAll(isBinary)},
 }
 
 func isBinary(f frame) bool { return f.binary }

@@ -52,7 +52,7 @@ var linkFaults = []Fault{
 	{Defect: "a link can be used twice", Checks: []string{"artifacts.redirect-once"}, House: true, newRewriter: unchanged, newLinks: repeatLinks},
 	{Defect: "HEAD uses a link", Checks: []string{"artifacts.redirect-once"}, House: true, newRewriter: unchanged, newLinks: useByHead},
 	{Defect: "the answer to a used link says that it was used", Checks: []string{"artifacts.redirect-once"}, House: true, newRewriter: unchanged, newLinks: tellUsed},
-	{Defect: "a link brings a released artifact", Checks: []string{"artifacts.redirect-released", "artifacts.released"}, newRewriter: dropSent(arcp.ArtifactRelease)},
+	{Defect: "a link brings a released artifact", Checks: []string{"artifacts.redirect-released", "artifacts.released"}, House: true, newRewriter: dropSent(arcp.ArtifactRelease)},
 	{Defect: "a session that does not list artifact_redirect is sent a link", Checks: []string{"artifacts.redirect-not-listed"}, House: true,
 		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			return f.withPayload("capabilities", arcp.Capabilities{Flags: map[arcp.Feature]bool{arcp.FeatureArtifacts: true, arcp.FeatureArtifactRedirect: true}})

@@ -18,6 +18,7 @@ import (
 //	refused CODE      the last message is refused, in the form that the client reads
 //	resume AFTER      redials and sends session.hello with a resume
 //	replays FIRST LAST  exactly these events come
+//	copies JOB        is follow: a replay may come before the answer to job.subscribe
 //
 // An answer is not correlated, so steps of a session come one after the other.
 var draftVerbs map[string]func(a *action) (Value, error)
@@ -34,6 +35,7 @@ func init() { // draftVerbs refer to action, which refers to draftVerbs
 		"resume":  (*action).resumeDraft,
 		"cut":     (*action).cutDraft,
 		"replays": (*action).replaysDraft,
+		"copies":  func(a *action) (Value, error) { return a.followJob(plain(a.arg(0)), nil) },
 	}
 	for _, name := range []string{"refusal", "reopen", "pages", "brings", "brought"} {
 		draftVerbs[name] = func(a *action) (Value, error) { return nil, a.failf("%s is no step of the draft dialect", a.step.verb) }
