@@ -257,8 +257,9 @@ func (v *validator) uniqueID(f *received) error {
 		v.messages[f.ID] = f
 		return nil
 	}
+	// A repeated submit is answered with the events of the first one.
 	same := f.Type == first.Type && f.JobID == first.JobID && string(f.Payload) == string(first.Payload) &&
-		(f.EventSeq != 0 || f.CorrelationID == first.CorrelationID)
+		(f.JobID != "" || f.CorrelationID == first.CorrelationID)
 	if !same {
 		return fmt.Errorf("id %q is of %s and of another %s", f.ID, first.Type, f.Type)
 	}

@@ -161,6 +161,7 @@ func TestValidatorRefuses(t *testing.T) {
 		{"session", []string{strings.Replace(pong(`"payload":{}`), `sess_1`, `sess_2`, 1)}},
 		{"correlation", []string{strings.Replace(pong(`"payload":{}`), `msg_ping`, `msg_nobody`, 1)}},
 		{"ids-unique", []string{pong(`"payload":{}`), pong(`"payload":{"nonce":"n"}`)}},
+		{"one-end", []string{jobAcceptedFrame, completedFrameAt("2"), eventOf("d", "job.completed", "3", `{}`)}},
 		{"sent-once", []string{pong(`"payload":{}`), pong(`"payload":{}`)}},
 		{"numbered", []string{pong(`"event_seq":1,"payload":{}`)}},
 		{"numbered", []string{strings.Replace(jobAcceptedFrame, `,"event_seq":1`, ``, 1)}},
@@ -324,5 +325,27 @@ func TestValidatorOfSubscriptions(t *testing.T) {
 		if err := v.broken(f); (err == nil) != test.ok {
 			t.Errorf("%s in a subscription: error is %v", name, err)
 		}
+	}
+}
+
+// The same message may be delivered twice: only rules of the level house are about it.
+func TestValidatorOfCopies(t *testing.T) {
+	v := newTestValidator()
+	end := completedFrameAt("2")
+	for _, f := range []string{acceptedFrame, jobAcceptedFrame, end} {
+		if err := v.broken(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, broken := v.frame([]byte(strings.Replace(end, `"event_seq":2`, `"event_seq":3`, 1)))
+	var ids []string
+	for _, b := range broken {
+		ids = append(ids, b.rule.id)
+		if b.rule.level != House {
+			t.Errorf("a copy violates %s: %s", b.rule.id, b.text)
+		}
+	}
+	if !slices.Contains(ids, "order") {
+		t.Errorf("a copy violates %v, want order", ids)
 	}
 }

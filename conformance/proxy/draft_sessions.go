@@ -45,7 +45,7 @@ var draftWelcomeFaults = []Fault{
 		newRewriter: editAgents(func(agent map[string]json.RawMessage) { agent["versions"] = encode([]string{}) })},
 	{Defect: "the default of an agent is a version that it does not have", Checks: []string{"draft.hello.inventory-default"},
 		newRewriter: editAgents(func(agent map[string]json.RawMessage) { agent["default"] = encode("9.9.9") })},
-	{Defect: "frames have version 1.0", Checks: []string{"draft.hello.version"},
+	{Defect: "frames have version 1.0", Checks: []string{"draft.hello.version"}, House: true,
 		newRewriter: rewriteReceived(func(f frame) []frame { return []frame{f.with("arcp", "1.0")} })},
 }
 

@@ -93,7 +93,7 @@ var questionFaults = []Fault{
 		newRewriter: editReceived(arcp.HumanInputCancelled, func(f frame) frame { return f.withPayload("code", arcp.CodeCancelled) })},
 	{Defect: "the job of an expired question fails with ABORTED", Checks: []string{"questions.expires", "questions.choose-expires"}, House: true,
 		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", arcp.CodeAborted) })},
-	{Defect: "a question is sent twice with the same id", Checks: []string{"questions.ask", "questions.later"},
+	{Defect: "a question is sent twice with the same id", Checks: []string{"questions.ask", "questions.later"}, House: true,
 		newRewriter: func() rewriter {
 			return insertEvents(func(f frame) (frame, bool) { return f, f.Type == arcp.HumanInputRequest })
 		}},

@@ -174,7 +174,7 @@ var resumeFaults = []Fault{
 		newRewriter: replaceNack(arcp.CodeDataLoss, arcp.Ack, struct{}{})},
 	{Defect: "nack with DATA_LOSS has no details", Checks: []string{"resume.message-unknown", "feeds.since-unknown"}, House: true,
 		newRewriter: editReceived(arcp.Nack, func(f frame) frame { return f.withPayload("details", nil) })},
-	{Defect: "resume is not answered", Checks: []string{"resume.after-message"}, newRewriter: dropReceived(arcp.Ack)},
+	{Defect: "resume is not answered", Checks: []string{"resume.after-message"}, House: true, newRewriter: dropReceived(arcp.Ack)},
 	{Defect: "checkpoint_id in resume is ignored", Checks: []string{"resume.checkpoint", "resume.both"}, House: true, Silent: true,
 		newRewriter: editSent(arcp.Resume, func(f frame) frame { return f.withPayload("checkpoint_id", nil) })},
 	{Defect: "resume is accepted after the first events were sent", Checks: []string{"resume.too-late"}, House: true,
