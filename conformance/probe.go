@@ -17,22 +17,42 @@ func probe(t *checkRun, checks []Check, s *server) {
 		probeDraft(t, s)
 		return
 	}
-	s.tools = map[string]bool{}
 	c := t.Dial()
 	c.v.lenient = true
 	s.accepted = c.openAny(s)
 	c.probePing(s)
-	for _, name := range neededTools(checks) {
+	c = c.probeTools(s, neededTools(checks))
+	s.saw("events have an event_seq", s.numbered)
+	closeSession(c)
+}
+
+// probeTools observes which of the tools the server has, and whether it runs them as jobs. It returns the
+// connection that is open afterwards.
+func (c *checkConn) probeTools(s *server, names []string) *checkConn {
+	s.tools, s.direct = map[string]bool{}, map[string]bool{}
+	var refused []string // by tool.error
+	direct := false
+	for _, name := range names {
 		if c.gone {
-			c = t.Dial()
+			c = c.t.Dial()
 			c.v.lenient = true
 			c.Open()
 		}
-		s.tools[name] = c.hasTool(name)
+		var end arcp.Type
+		s.tools[name], end = c.tryTool(name)
+		switch end {
+		case arcp.ToolResult:
+			s.direct[name], direct = true, true
+		case arcp.ToolError:
+			refused = append(refused, name)
+		}
 		s.numbered = s.numbered || c.numbers
 	}
-	s.saw("events have an event_seq", s.numbered)
-	closeSession(c)
+	for _, name := range refused { // a server that makes jobs may refuse arguments before
+		s.direct[name] = direct
+	}
+	s.saw("tool.invoke makes a job", !direct)
+	return c
 }
 
 // probeNewer observes which of the messages that RFC 0001 does not have the server serves.
@@ -228,23 +248,28 @@ func (r *runner) observe(ctx context.Context, s *server, fn func(t *checkRun)) (
 	return t.failure
 }
 
-// hasTool reports whether the tool exists. It submits the tool with an argument that most tools
-// refuse. Any outcome except "no such tool" proves that the tool exists. A server may accept the
-// job before it looks for the tool; only an existing tool can be cancelled.
-func (c *checkConn) hasTool(name string) bool {
+// tryTool reports whether the tool exists, and the type of its end if it has run without a job. It
+// submits the tool with an argument that most tools refuse. Any outcome except "no such tool" proves that
+// the tool exists. A server may accept the job before it looks for the tool; only an existing tool can be
+// cancelled.
+func (c *checkConn) tryTool(name string) (exists bool, direct arcp.Type) {
 	id := c.Send(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(`{"conformance_probe":true}`)})
 	var cancel arcp.MessageID
 	for {
 		f := c.soon()
+		if f == nil {
+			return false, ""
+		}
+		if f.CorrelationID == id && cancel == "" && (f.Type == arcp.ToolResult || f.Type == arcp.ToolError) {
+			direct = f.Type
+		}
 		switch {
-		case f == nil:
-			return false
 		case f.CorrelationID == id && f.Type == arcp.JobAccepted:
 			cancel = c.Send(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(f.JobID)})
 		case f.CorrelationID == id && (f.Type == arcp.JobFailed || f.Type == arcp.Nack || f.Type == arcp.ToolError):
-			return !slices.Contains(noTool, f.errorCode())
+			return !slices.Contains(noTool, f.errorCode()), direct
 		case f.CorrelationID == id && f.Type.Terminal(), cancel != "" && f.CorrelationID == cancel && f.Type == arcp.CancelAccepted:
-			return true
+			return true, direct
 		}
 	}
 }

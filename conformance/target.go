@@ -126,6 +126,7 @@ func (tg *Target) secrets() []string {
 type server struct {
 	accepted arcp.SessionAcceptedPayload
 	tools    map[string]bool    // by name; only tools that checks need
+	direct   map[string]bool    // those of tools that the server runs without a job
 	served   map[arcp.Type]bool // of newerTypes: whether the server serves the type
 	agents   []string           // names in session.welcome; only in the draft dialect
 	err      string             // why the probe failed, or ""
@@ -148,6 +149,9 @@ func (s *server) wait() time.Duration { return cmp.Or(s.quiet, DefaultQuiet) }
 // missing returns why the target does not meet a need, or "".
 func (s *server) missing(tg *Target, need string) string {
 	if name, ok := strings.CutPrefix(need, toolPrefix); ok {
+		if s.direct[name] {
+			return s.unless(false, "the server runs "+tg.Mapping.tool(name)+" without a job (RFC §6.3): name a tool that runs as a job for "+name+" in `tools` of the mapping file")
+		}
 		return s.unless(s.tools[name], tg.Mapping.missingTool(name))
 	}
 	if name, ok := strings.CutPrefix(need, capabilityPrefix); ok {
