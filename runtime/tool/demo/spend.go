@@ -14,7 +14,7 @@ import (
 // spendSchema is written by hand because an amount is a text or a number.
 const spendSchema = `{"type":"object","properties":{` +
 	`"currency":{"type":"string","minLength":1,"maxLength":64,"pattern":"^[!-9;-~]+$"},` +
-	`"amount":{"type":["string","number"],"minimum":0,"maxLength":65,"pattern":"^[0-9]+([.][0-9]+)?$","description":"What is spent each time."},` +
+	`"amount":{"type":["string","number"],"maxLength":65,"pattern":"^-?[0-9]+([.][0-9]+)?$","description":"What is spent each time. A negative cost is refused when it is reported."},` +
 	`"times":{"type":"integer","minimum":0,"maximum":10000}},` +
 	`"required":["currency","amount","times"],"additionalProperties":false}`
 
