@@ -201,7 +201,7 @@ var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control
 // draftGroups are the names of the groups of the draft dialect in the order of Checks. The script of
 // a group is scripts/draft/GROUP.txt.
 var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit", "events", "result", "errors", "cancel", "timeout", "idempotency", "leases",
-	"budgets", "questions", "list", "subscribe", "resume", "takeover", "ping", "ack", "close", "secrets", "envelope", "catalogue", "numbering", "builtin",
+	"budgets", "credentials", "questions", "list", "subscribe", "resume", "takeover", "ping", "ack", "close", "secrets", "envelope", "catalogue", "numbering", "builtin",
 	"visibility", "recovery"}
 
 // selects reports whether the options include the check.

@@ -12,8 +12,8 @@
 // the check that received the frame goes on.
 //
 // A check whose precondition the target does not meet is skipped with a reason. Preconditions are
-// capabilities, tools and, for example, a second principal. The tools of the groups exec and mcp
-// are those of WriteSources.
+// capabilities, tools and, for example, a second principal. The tools of the groups exec, mcp and
+// credentials are those of WriteSources.
 //
 // Run observes the server once, before the checks: Report.Habits. To prove that nothing happens, a
 // check sends a ping and expects the pong as the next frame. It recognizes the pong by what was

@@ -189,10 +189,10 @@ func (m *Mapping) missingTool(name string) string {
 	if theirs := m.tool(name); theirs != name {
 		return "the server has no tool " + theirs + ", which the mapping file names for " + name
 	}
-	if strings.HasPrefix(name, checkTools) {
-		return "the server has no tool " + name + sourcesHint
-	}
 	reason := "the server has no tool " + name
+	if strings.HasPrefix(name, checkTools) {
+		reason += sourcesHint
+	}
 	if does := toolUses[name]; does != "" {
 		reason += "; name one that " + does + " in `tools` of the mapping file"
 	}
@@ -220,6 +220,10 @@ var toolUses = map[string]string{
 	"demo.spend":    "asks whether the lease of its job allows one call, and reports a cost of {amount} in {currency}, {times} times",
 	"demo.stream":   "writes a stream",
 	"demo.stubborn": "runs for {ms} milliseconds and ignores a cancel",
+
+	"check.credentials":       "gets credentials of its job, and runs until it is cancelled",
+	"jobs.delete":             "deletes the job {job_id}, which has ended, and its events",
+	"jobs.rotate_credentials": "replaces the credentials of the job {job_id}",
 }
 
 // deviations returns the number of known deviations and of stale ones, for the totals; "" if there

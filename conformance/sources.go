@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// sources is the configuration with the tools of the groups exec and mcp.
+// sources is the configuration with the tools of the groups exec, mcp and credentials.
 //
 //go:embed sources.yaml
 var sources string
@@ -21,7 +21,7 @@ const (
 )
 
 // WriteSources writes a configuration in the format of arcp.yaml with the tools that the groups
-// exec and mcp call. program is the path of the arcp binary on the server: the configuration starts
+// exec, mcp and credentials call. program is the path of the arcp binary on the server: the configuration starts
 // `program conformance mcp`.
 func WriteSources(w io.Writer, program string) error {
 	_, err := io.WriteString(w, strings.ReplaceAll(sources, "PROGRAM", strconv.Quote(program)))

@@ -3,8 +3,6 @@ package conformance
 import (
 	"strings"
 	"testing"
-
-	"github.com/arcpd/arcpd/arcp"
 )
 
 // Every command that a check needs is in the configuration that is printed, and the
@@ -17,17 +15,16 @@ func TestSourcesHaveWhatChecksNeed(t *testing.T) {
 	if !strings.Contains(out.String(), `command: ["/opt/my \"tools\"/arcp", conformance, mcp]`) || strings.Contains(out.String(), "PROGRAM") {
 		t.Errorf("the MCP server is not the program:\n%s", out.String())
 	}
-	const execTools = "check.exec."
 	commands := 0
-	for _, c := range Checks(arcp.DialectRFC) {
+	for _, c := range allChecks() {
 		for _, need := range c.Needs {
-			name, ok := strings.CutPrefix(need, toolNeed(execTools))
-			if !ok {
+			name, ok := strings.CutPrefix(need, toolPrefix)
+			if !ok || !strings.HasPrefix(name, checkTools) || strings.HasPrefix(name, mcpTools) {
 				continue
 			}
 			commands++
-			if !strings.Contains(out.String(), "name: "+execTools+name+",") && !strings.Contains(out.String(), "name: "+execTools+name+"\n") {
-				t.Errorf("%s needs %s%s, which is not in the configuration", c.ID, execTools, name)
+			if !strings.Contains(out.String(), "name: "+name+",") && !strings.Contains(out.String(), "name: "+name+"\n") {
+				t.Errorf("%s needs %s, which is not in the configuration", c.ID, name)
 			}
 		}
 	}
@@ -35,7 +32,7 @@ func TestSourcesHaveWhatChecksNeed(t *testing.T) {
 		t.Error("no check needs a command")
 	}
 	s := &server{tools: map[string]bool{}}
-	if why := s.missing(&Target{}, toolNeed(execTools+"echo")); !strings.Contains(why, "arcp conformance sources") {
+	if why := s.missing(&Target{}, toolNeed(checkTools+"exec.echo")); !strings.Contains(why, "arcp conformance sources") {
 		t.Errorf("a check is skipped because %q, which does not say what to do", why)
 	}
 }

@@ -23,9 +23,10 @@ func newConformance(a *app) *cobra.Command {
 func newConformanceSources(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sources",
-		Short: "Print the tools that the groups exec and mcp call, as a configuration",
-		Long: "Prints a configuration with the commands and the MCP server that the groups exec and\n" +
-			"mcp of `arcp conformance run` call. A runtime without them skips these groups.",
+		Short: "Print the tools of the groups exec, mcp and credentials, as a configuration",
+		Long: "Prints a configuration with the commands, the MCP server and the provisioner that the\n" +
+			"groups exec, mcp and credentials of `arcp conformance run` need. They are skipped for a\n" +
+			"runtime without them.",
 		Example: "  arcp conformance sources > check.yaml\n  arcp dev --config check.yaml\n  arcp conformance run --group exec,mcp",
 		Args:    noArgs,
 	}

@@ -38,8 +38,8 @@ func newConformanceRun(a *app) *cobra.Command {
 		Use:   "run",
 		Short: "Run the conformance checks against a runtime with the demo tools",
 		Long: "Plays the conformance checks against the runtime at --url, which should have the\n" +
-			"demo tools and, for the groups exec and mcp, those that `arcp conformance sources`\n" +
-			"prints. docs/conformance.md explains how to read the report.\n\n" +
+			"demo tools and, for the groups exec, mcp and credentials, those that\n" +
+			"`arcp conformance sources` prints. docs/conformance.md explains how to read the report.\n\n" +
 			"Exit code 1 if a check of the level must fails. --fail-on names a weaker level, and\n" +
 			"--strict counts every check. With --baseline only failures that an earlier report does\n" +
 			"not have count. With --against the exit code is 1 if the two servers differ.\n\n" +

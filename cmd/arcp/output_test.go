@@ -65,7 +65,7 @@ func TestOutputFormats(t *testing.T) {
 	wantRefusal(t, p.cli("doctor", "-o", "name"), exitUsage, `--output: "name" is not one of text, json, jsonl, yaml`)
 	var config map[string]any
 	sources := cli(t, "conformance", "sources", "-o", "json").stdout
-	if err := yaml.Unmarshal([]byte(sources), &config); err != nil || !strings.HasPrefix(sources, `{"tools":[`) {
+	if err := yaml.Unmarshal([]byte(sources), &config); err != nil || !strings.HasPrefix(sources, `{"provisioners":[`) {
 		t.Errorf("the configuration in JSON is %s, %v", sources, err)
 	}
 }

@@ -6,7 +6,7 @@ import "github.com/arcpd/arcpd/conformance/script"
 var draftFaults = [][]Fault{
 	draftHelloFaults, draftJobFaults, draftAcrossFaults, draftWelcomeFaults, draftRefusalFaults,
 	draftHostileFaults, draftSubmitFaults, draftEventFaults, draftResultFaults, draftErrorFaults,
-	draftCancelFaults, draftTimeoutFaults, draftKeyFaults, draftLeaseFaults, draftBudgetFaults,
+	draftCancelFaults, draftTimeoutFaults, draftKeyFaults, draftLeaseFaults, draftBudgetFaults, draftCredentialFaults,
 	draftQuestionFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults, draftCloseFaults,
 	draftPingFaults, draftAckFaults, draftEnvelopeFaults, draftCatalogFaults, draftSecretFaults, draftNumberFaults,
 	draftBuiltinFaults, draftVisibilityFaults, draftRecoveryFaults,

@@ -44,6 +44,10 @@ var draftLeaseFaults = []Fault{
 		newRewriter: editLease(func(lease map[string]json.RawMessage) { delete(lease, "expires_at") })},
 	{Defect: "a child with a wider lease fails with PERMISSION_DENIED", Checks: []string{"draft.leases.subset"}, House: true,
 		newRewriter: replaceDraftCode(arcp.CodeLeaseSubsetViolation, arcp.CodePermissionDenied)},
+	{Defect: "a child of a parent without lease_constraints needs some", Checks: []string{"draft.leases.unconstrained-child"},
+		newRewriter: editReceived(script.JobResult, func(f frame) frame {
+			return f.failed(f.JobID, f.EventSeq).withPayload("code", arcp.CodeLeaseSubsetViolation)
+		})},
 	{Defect: "a child may have a wider lease than its parent", Checks: []string{"draft.leases.subset"},
 		newRewriter: completeDraft(arcp.CodeLeaseSubsetViolation, `{}`)},
 }
@@ -72,6 +76,13 @@ var draftBudgetFaults = []Fault{
 				lease["cost.budget"] = json.RawMessage(`["USD:1.00"]`)
 			}
 		})},
+	{Defect: "a negative cost adds to a budget", Checks: []string{"draft.budgets.negative"},
+		newRewriter: func() rewriter {
+			return insertEvents(func(f frame) (frame, bool) {
+				payload := map[string]any{"kind": "metric", "ts": past, "body": map[string]any{"name": "cost.budget.remaining", "value": 1.5, "unit": "USD"}}
+				return f.withNewID().with("type", script.JobEvent).with("payload", payload), f.Type == script.JobEvent
+			})
+		}},
 	{Defect: "a cost counts in every currency", Checks: []string{"draft.budgets.other-currency"},
 		newRewriter: editBudget(func(amounts []string) []string {
 			for i := range amounts {

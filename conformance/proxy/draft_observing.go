@@ -212,10 +212,13 @@ func replaceDraftCode(from, to arcp.Code) func() rewriter {
 }
 
 // dropSent returns rewriters that drop each frame of type typ from the client.
-func dropSent(typ arcp.Type) func() rewriter {
+func dropSent(typ arcp.Type) func() rewriter { return dropSentWhere(isType(typ)) }
+
+// dropSentWhere returns rewriters that drop the selected frames of the client.
+func dropSentWhere(selects func(f frame) bool) func() rewriter {
 	return func() rewriter {
 		return rewriter{out: func(f frame) []frame {
-			if f.Type == typ {
+			if selects(f) {
 				return nil
 			}
 			return []frame{f}

@@ -23,6 +23,8 @@ var draftSubmitFaults = []Fault{
 		newRewriter: editAgent(func(agent string) string { name, _, _ := strings.Cut(agent, "@"); return name })},
 	{Defect: "a name without a version is an old version", Checks: []string{"draft.submit.default"},
 		newRewriter: editAgent(func(agent string) string { return strings.Replace(agent+"@0.9.0", "@1.0.0@", "@", 1) })},
+	{Defect: "job.accepted names a version that no inventory has", Checks: []string{"draft.submit.registered"},
+		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("agent", "demo.echo@77.0.0") })},
 	{Defect: "the default agent does the work of an unknown agent", Checks: []string{"draft.submit.agent-unknown", "draft.submit.order-refusal"},
 		newRewriter: editAgent(func(agent string) string { return strings.Replace(agent, "no.such.agent", "demo.echo", 1) })},
 	{Defect: "an unknown agent is refused with INVALID_REQUEST", Checks: []string{"draft.submit.agent-unknown"},

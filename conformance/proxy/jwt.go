@@ -66,6 +66,13 @@ var jwtFaults = []Fault{
 		newShared: acceptAnswer(func(answer jwt, nonce string) bool { return answer.claims["nonce"] == nonce })},
 	{Defect: "a JWT of another principal answers a challenge", Checks: []string{"jwt.challenge-principal"}, House: true,
 		newShared: acceptAnswer(func(answer jwt, _ string) bool { return answer.claims["sub"] == "conformance-somebody-else" })},
+	{Defect: "the deadline of session.refresh has passed", Checks: []string{"jwt.refresh"},
+		newRewriter: editReceived(arcp.SessionRefresh, func(f frame) frame { return f.withPayload("deadline", past) })},
+	{Defect: "the answer to session.refresh is refused", Checks: []string{"jwt.renewed"},
+		newRewriter: editSent(arcp.SessionAuthenticate, func(f frame) frame { return f.withPayload("auth", nil).withPayload("response", "x.y.z") })},
+	{Defect: "a session ends with its first credential", Checks: []string{"jwt.renewed"}, newRewriter: evictAtDeadline},
+	{Defect: "a session whose credential has ended is closed without session.evicted", Checks: []string{"jwt.unrenewed"},
+		newRewriter: dropReceived(arcp.SessionEvicted)},
 	{Defect: "every challenge to a JWT holder is the same", Checks: []string{"jwt.challenge-nonce"}, House: true,
 		newRewriter: editReceived(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "constant") })},
 }
@@ -236,4 +243,20 @@ func acceptSecondAnswer() rewriter {
 			return []frame{answer, f}
 		},
 	}
+}
+
+// evictAtDeadline evicts a session at the first pong after the deadline of session.refresh.
+func evictAtDeadline() rewriter {
+	var refresh frame
+	var deadline time.Time
+	return rewriter{in: func(f frame) []frame {
+		if p, err := arcp.DecodePayload[arcp.SessionRefreshPayload](&f.Envelope); err == nil && f.Type == arcp.SessionRefresh {
+			refresh, deadline = f, p.Deadline
+		}
+		if f.Type != arcp.Pong || deadline.IsZero() || time.Now().Before(deadline) {
+			return []frame{f}
+		}
+		evicted := arcp.SessionEvictedPayload{Code: arcp.CodeUnauthenticated, Reason: "the credential has expired"}
+		return []frame{refresh.withNewID().with("type", arcp.SessionEvicted).with("payload", evicted), f}
+	}}
 }

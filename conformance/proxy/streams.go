@@ -87,6 +87,8 @@ var streamFaults = []Fault{
 		newRewriter: dropReceived(arcp.StreamError)},
 	{Defect: "the content of a client's chunk is cut", Checks: []string{"streams.client"}, House: true,
 		newRewriter: editSent(arcp.StreamChunk, func(f frame) frame { return f.withPayload("data", "hello") })},
+	{Defect: "a chunk of a client that has a sha256 is lost", Checks: []string{"streams.client-digest"},
+		newRewriter: dropSentWhere(func(f frame) bool { return f.Type == arcp.StreamChunk && f.stringMember("sha256") != "" })},
 	{Defect: "include_open_streams is ignored", Checks: []string{"streams.open-again"},
 		newRewriter: editSent(arcp.Resume, func(f frame) frame { return f.withPayload("include_open_streams", nil) })},
 }

@@ -305,7 +305,6 @@ var unchecked = func() map[arcp.Type]arcp.Envelope {
 	failure := arcp.Errorf(arcp.CodeJobNotFound, "no such job").WithDetails(map[string]int{"n": 1})
 	failure.Cause, failure.TraceID = &arcp.Cause{Code: arcp.CodeTimeout, Message: "slow"}, "trace_1"
 	return map[arcp.Type]arcp.Envelope{
-		arcp.SessionRefresh:      arcp.Frame(arcp.SessionRefresh, arcp.SessionRefreshPayload{Deadline: at, Challenge: "c"}),
 		arcp.SessionClose:        arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}),
 		arcp.Ping:                arcp.Frame(arcp.Ping, arcp.PingPayload{Nonce: "n"}),
 		arcp.JobCheckpoint:       arcp.Frame(arcp.JobCheckpoint, arcp.JobCheckpointPayload{CheckpointID: "chk_1", Data: arcp.Raw(`{}`), Label: "l"}),
