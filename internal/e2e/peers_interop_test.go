@@ -42,7 +42,7 @@ var peers = []peer{
 		name: "rust", flags: []string{"--dialect", "rfc"}, path: "/",
 		tools: []string{"echo", "sleep", "stubborn", "fail", "panic", "spend"},
 		lacks: []string{"tool:demo.access", "tool:demo.ask", "tool:demo.choose", "tool:demo.count", "tool:demo.emit", "tool:demo.permit", "tool:demo.progress",
-			"tool:demo.report", "tool:demo.stream", "capability:durable_jobs", "capability:heartbeat", "capability:human_input", "capability:scheduled_jobs",
+			"tool:demo.report", "tool:demo.stream", "tool:jobs.delete", "capability:durable_jobs", "capability:heartbeat", "capability:human_input", "capability:scheduled_jobs",
 			conformance.NeedSidecar, conformance.NeedResume},
 		secret:  "a-secret-of-the-issuer-0123456789",
 		command: func(t *testing.T) []string { return []string{interop.RustServer(t)} },
@@ -50,7 +50,7 @@ var peers = []peer{
 	{
 		name: "python", flags: []string{"--dialect", "draft", "--library", "python"}, path: "/arcp",
 		tools:  []string{"echo", "sleep", "stubborn", "emit", "progress", "fail", "access", "model", "spend", "panic"},
-		lacks:  []string{"tool:demo.delegate", "tool:demo.permit"},
+		lacks:  []string{"tool:check.credentials", "tool:demo.delegate", "tool:demo.permit"},
 		limit:  8 << 20,
 		varies: []string{"draft.resume.unread", "draft.resume.cut-again", "draft.resume.cut-chunks"}, // the end of a job and of its connection
 		command: func(t *testing.T) []string {
