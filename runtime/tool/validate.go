@@ -2,7 +2,6 @@ package tool
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,7 +84,7 @@ func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 func schemaError(err error) error {
 	if bad, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		if verr, ok := errors.AsType[*jsonschema.ValidationError](bad.Err); ok {
-			f := faultsOf(verr)[0]
+			f := faultsOf(verr).list[0]
 			return errors.New(f.text("the schema", "member"))
 		}
 	}
@@ -123,17 +122,17 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("references outside of the schema are not allowed: %s", url)
 }
 
-// check returns the faults of a value by path, or nil.
-func (v *validator) check(raw arcp.Raw) faults {
+// check returns the faults of a value, or nil.
+func (v *validator) check(raw arcp.Raw) *faults {
 	doc, err := decodeValue(raw)
 	if err != nil {
-		return faults{{keyword: "json", want: "must be valid JSON"}}
+		return oneFault(fault{keyword: "json", want: "must be valid JSON"})
 	}
 	if f := checkNumbers(doc, nil); f != nil {
-		return faults{*f}
+		return oneFault(*f)
 	}
 	if !v.affordable(doc, len(raw)) {
-		return faults{{keyword: "schema", want: "would take too long to check: too many values, or a schema that looks at each too often"}}
+		return oneFault(fault{keyword: "schema", want: "would take too long to check: too many values, or a schema that looks at each too often"})
 	}
 	err = v.schema.Validate(doc)
 	if err == nil {
@@ -141,140 +140,20 @@ func (v *validator) check(raw arcp.Raw) faults {
 	}
 	verr, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
-		return faults{{keyword: "schema", want: "cannot be checked"}}
+		return oneFault(fault{keyword: "schema", want: "cannot be checked"})
 	}
-	list := faultsOf(verr)
-	v.addKnown(list)
-	return list
+	fs := faultsOf(verr)
+	fs.known = v.knownFor(fs.list)
+	return fs
 }
 
-// addKnown adds the known arguments to the last told fault about an unknown one.
-func (v *validator) addKnown(list faults) {
-	for i := min(len(list), maxFaults) - 1; i >= 0 && len(v.schema.Properties) > 0; i-- {
-		if f := &list[i]; f.keyword == "additionalProperties" && strings.Count(f.path, "/") == 1 {
-			f.want += "; known are " + strings.Join(slices.Sorted(maps.Keys(v.schema.Properties)), ", ")
-			return
-		}
+// knownFor returns the names of the known members if one of the faults is an unknown one.
+func (v *validator) knownFor(list []fault) []string {
+	unknown := func(f fault) bool { return f.keyword == "additionalProperties" && strings.Count(f.path, "/") == 1 }
+	if !slices.ContainsFunc(list, unknown) {
+		return nil
 	}
-}
-
-// maxFaults bounds the faults in an error. More would not be read, and a value may have one in each of its items.
-const maxFaults = 10
-
-// faults are the violations of a schema, sorted by path.
-type faults []fault
-
-// text returns a part of a sentence about each of the first faults; see fault.text.
-func (fs faults) text(root, part string) string {
-	var texts []string
-	for i := range fs[:min(len(fs), maxFaults)] {
-		texts = append(texts, fs[i].text(root, part))
-	}
-	if more := len(fs) - maxFaults; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(texts, "; ")
-}
-
-func (fs faults) invalidArgument() *arcp.Error {
-	type location struct {
-		Path    string `json:"path"`
-		Keyword string `json:"keyword"`
-	}
-	var all []location
-	for _, f := range fs[:min(len(fs), maxFaults)] {
-		all = append(all, location{clip.Ellipsis(f.path, arcp.MaxIDLen), f.keyword})
-	}
-	return arcp.Errorf(arcp.CodeInvalidArgument, "%s", clip.Ellipsis(fs.text("the arguments", "argument"), maxMessageBytes)).WithDetails(struct {
-		location
-		Others []location `json:"others,omitempty"`
-	}{all[0], all[1:]})
-}
-
-// fault is a violation of a schema.
-type fault struct {
-	path    string // JSON pointer into the value
-	keyword string // of the schema
-	want    string // requirement as a predicate, such as "must be at least 1"
-}
-
-// text returns a sentence about the fault. root names the whole value, part a part of the value.
-func (f *fault) text(root, part string) string {
-	if f.path == "" {
-		return root + " " + f.want
-	}
-	return part + " " + clip.Ellipsis(f.path, arcp.MaxIDLen) + " " + f.want
-}
-
-// faultsOf returns the different leaves of an error tree by path.
-func faultsOf(e *jsonschema.ValidationError) faults {
-	order := func(a, b fault) int {
-		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.keyword, b.keyword), strings.Compare(a.want, b.want))
-	}
-	list := leaves(e)
-	slices.SortFunc(list, order)
-	return slices.Compact(list)
-}
-
-// leaves returns the leaves of an error tree. For anyOf and oneOf it returns only the fault that is
-// deepest in the value.
-func leaves(e *jsonschema.ValidationError) []fault {
-	var all []fault
-	for _, cause := range e.Causes {
-		all = append(all, leaves(cause)...)
-	}
-	switch e.ErrorKind.(type) {
-	case *kind.AnyOf, *kind.OneOf:
-		if len(all) > 0 {
-			return []fault{alternatives(all)}
-		}
-	}
-	if len(all) > 0 {
-		return all
-	}
-	return leaf(e)
-}
-
-func alternatives(all []fault) fault {
-	depth := func(f fault) int { return strings.Count(f.path, "/") }
-	deepest := slices.MaxFunc(all, func(a, b fault) int {
-		return cmp.Or(cmp.Compare(depth(a), depth(b)), strings.Compare(b.path, a.path))
-	})
-	var wants []string
-	for _, f := range all {
-		if f.path == deepest.path {
-			wants = append(wants, f.want)
-		}
-	}
-	slices.Sort(wants)
-	deepest.want = strings.Join(slices.Compact(wants), ", or ")
-	return deepest
-}
-
-// leaf returns the faults of one keyword.
-func leaf(e *jsonschema.ValidationError) []fault {
-	at := e.InstanceLocation
-	keyword := strings.Join(e.ErrorKind.KeywordPath(), "/")
-	switch k := e.ErrorKind.(type) {
-	case *kind.Required:
-		return eachMember(at, k.Missing, keyword, "is required")
-	case *kind.AdditionalProperties:
-		return eachMember(at, k.Properties, keyword, "is not known")
-	case *kind.FalseSchema:
-		return []fault{{pointer(at), "false", "is not allowed"}}
-	}
-	if want := requirement(e.ErrorKind); want != "" {
-		return []fault{{pointer(at), keyword, "must " + want}}
-	}
-	return []fault{{pointer(at), keyword, "breaks the schema: " + describe(e)}}
-}
-
-// eachMember returns a fault for each of the members of the object at a location.
-func eachMember(at, names []string, keyword, want string) (list []fault) {
-	for _, name := range names {
-		list = append(list, fault{pointer(append(slices.Clip(at), name)), keyword, want})
-	}
-	return list
+	return slices.Sorted(maps.Keys(v.schema.Properties))
 }
 
 // requirement returns the requirement of a common keyword, or "".
@@ -356,11 +235,17 @@ func jsonList(values []any) string {
 
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer returns a JSON pointer (RFC 6901).
+// maxPointer is a length at which a JSON pointer needs no more tokens. Texts show less of it.
+const maxPointer = 2 * arcp.MaxIDLen
+
+// pointer returns a JSON pointer (RFC 6901). One that is longer than maxPointer may be incomplete.
 func pointer(tokens []string) string {
 	var b strings.Builder
 	for _, t := range tokens {
-		b.WriteString("/" + escapePointer.Replace(t))
+		if b.Len() > maxPointer {
+			break
+		}
+		b.WriteString("/" + escapePointer.Replace(clip.Ellipsis(t, maxPointer)))
 	}
 	return b.String()
 }

@@ -9,7 +9,7 @@ import (
 
 // maxChecks bounds the checks of a value against a schema in one validation. Without a bound, a small
 // schema with two references at each level needs hours and all memory. 100,000 checks need a tenth
-// of a second, and some 300 MB if all of them fail.
+// of a second, and some 50 MB if all of them fail.
 const maxChecks = 100_000
 
 // affordable reports whether the validation of a value takes at most maxChecks checks. size
