@@ -97,44 +97,63 @@ func (w *worker) checkAgent(ctx context.Context, id string, replaced func(error)
 		case <-w.c.donec:
 			return
 		}
-		switch owned, err := w.ownsAgent(ctx, id); {
-		case err != nil:
-			w.c.opts.Log("look for the agent of the worker", "error", err)
-		case !owned:
+		var owned bool
+		err := w.repeat(ctx, "look for the agent of the worker", func() (err error) {
+			owned, err = w.ownsAgent(ctx, id)
+			return err
+		})
+		switch {
+		case err == nil && !owned:
 			replaced(fmt.Errorf("agent %s: %w", id, ErrReplaced))
+		case err != nil && ctx.Err() == nil && w.c.Err() == nil:
+			w.c.opts.Log("look for the agent of the worker", "error", err)
 		}
 	}
 }
 
 // ownsAgent reports whether the session owns the agent.
 func (w *worker) ownsAgent(ctx context.Context, id string) (bool, error) {
-	for cursor := ""; ; {
-		job, err := w.c.Invoke(ctx, InvokeParams{Tool: "host.agents", Arguments: map[string]any{"limit": 1000, "cursor": cursor}, DiscardEvents: true})
-		if err != nil {
-			return false, err
+	var page struct {
+		Items []struct {
+			Session arcp.SessionID `json:"session_id"`
+			EndedAt string         `json:"ended_at"`
+		} `json:"items"`
+	}
+	if err := w.call(ctx, "host.agents", map[string]any{"agent_id": id}, &page); err != nil {
+		return false, err
+	}
+	for _, a := range page.Items {
+		if a.Session == w.c.Session().ID {
+			return a.EndedAt == "", nil
 		}
-		r, err := job.Wait(ctx)
-		if err != nil {
-			return false, err
+	}
+	return false, nil
+}
+
+// call calls a tool and decodes its result.
+func (w *worker) call(ctx context.Context, tool string, args, result any) error {
+	job, err := w.c.Invoke(ctx, InvokeParams{Tool: tool, Arguments: args, DiscardEvents: true})
+	if err != nil {
+		return err
+	}
+	r, err := job.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	return arcp.Unmarshal(r.Value, result)
+}
+
+// repeat repeats a call after retryable refusals, and returns its last error.
+func (w *worker) repeat(ctx context.Context, purpose string, call func() error) error {
+	delays := backoff.Backoff{Policy: backoff.Policy{Min: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.5}}
+	for {
+		err := call()
+		if refusal, ok := errors.AsType[*RemoteError](err); !ok || !refusal.Retryable || ctx.Err() != nil {
+			return err
 		}
-		var page struct {
-			Items []struct {
-				ID      string         `json:"id"`
-				Session arcp.SessionID `json:"session_id"`
-				EndedAt string         `json:"ended_at"`
-			} `json:"items"`
-			NextCursor string `json:"next_cursor"`
-		}
-		if err := arcp.Unmarshal(r.Value, &page); err != nil {
-			return false, err
-		}
-		for _, a := range page.Items {
-			if a.ID == id && a.Session == w.c.Session().ID {
-				return a.EndedAt == "", nil
-			}
-		}
-		if cursor = page.NextCursor; cursor == "" {
-			return false, nil
+		w.c.opts.Log(purpose+"; it is repeated", "error", err)
+		if err := backoff.Sleep(ctx, delays.Next()); err != nil {
+			return err
 		}
 	}
 }
@@ -192,32 +211,10 @@ func (w *worker) registration() (map[string]any, error) {
 
 // register registers the agent. It repeats the registration after retryable refusals.
 func (w *worker) register(ctx context.Context, args map[string]any) (id string, err error) {
-	delays := backoff.Backoff{Policy: backoff.Policy{Min: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.5}}
-	for {
-		id, err = w.registerOnce(ctx, args)
-		if refusal, ok := errors.AsType[*RemoteError](err); !ok || !refusal.Retryable || ctx.Err() != nil {
-			return id, err
-		}
-		w.c.opts.Log("register worker; it is repeated", "error", err)
-		if err := backoff.Sleep(ctx, delays.Next()); err != nil {
-			return "", err
-		}
-	}
-}
-
-func (w *worker) registerOnce(ctx context.Context, args map[string]any) (id string, err error) {
-	job, err := w.c.Invoke(ctx, InvokeParams{Tool: "host.register_agent", Arguments: args, DiscardEvents: true})
-	if err != nil {
-		return "", err
-	}
-	r, err := job.Wait(ctx)
-	if err != nil {
-		return "", err
-	}
 	var agent struct {
 		ID string `json:"id"`
 	}
-	err = arcp.Unmarshal(r.Value, &agent)
+	err = w.repeat(ctx, "register worker", func() error { return w.call(ctx, "host.register_agent", args, &agent) })
 	return agent.ID, err
 }
 

@@ -66,6 +66,7 @@ type hostListIn struct {
 	Limit    int    `json:"limit,omitzero" jsonschema:"description=agents of a page,minimum=1,maximum=1000"`
 	Cursor   string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
 	Observed bool   `json:"observed,omitzero" jsonschema:"description=also agents of the other principals that the caller may observe"`
+	AgentID  string `json:"agent_id,omitzero" jsonschema:"description=only the agent with this id"`
 }
 
 type hostEventsIn struct {
@@ -174,11 +175,11 @@ func (t *hostTools) setStatus(ctx context.Context, caller *Caller, in setStatusI
 
 // listAgents handles host.agents. With observed the agents are sorted by principal, name and id.
 func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn) (arcp.Page[agents.Agent], error) {
-	request := paging.Request{Scope: "agents\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
+	request := paging.Request{Scope: "agents\x00" + in.AgentID + "\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
 	list := func() []agents.Agent { return t.agents.Store.Agents(caller.Principal) }
 	key := func(a *agents.Agent) string { return a.Name + "\x00" + a.ID }
 	if in.Observed {
-		request.Scope = "observed agents\x00" + caller.Principal
+		request.Scope = "observed " + request.Scope
 		list = func() []agents.Agent { return t.observedAgents(caller) }
 		key = func(a *agents.Agent) string {
 			return fmt.Sprintf("%d:%s%s\x00%s", len(a.Principal), a.Principal, a.Name, a.ID)
@@ -186,7 +187,11 @@ func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn)
 	}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[agents.Agent]) error {
 		from := agentOfKey(after, in.Observed)
-		for _, a := range t.agents.WithConnections(list()) {
+		selected := list()
+		if in.AgentID != "" {
+			selected = slices.DeleteFunc(selected, func(a agents.Agent) bool { return a.ID != in.AgentID })
+		}
+		for _, a := range t.agents.WithConnections(selected) {
 			a.Running = t.workers.Running(a.Principal, a.ID)
 			if comparePrincipals(a, from) > 0 && !add(key(&a), len(a.Capabilities)+len(a.Metadata), &a) {
 				break
