@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -198,7 +200,7 @@ func runProblem(t *target, err error) error {
 	return &exitError{exitUnreachable, err}
 }
 
-// dialProblem returns the error of a server whose address accepts no connection; nil: err has another cause.
+// dialProblem returns the error of a server that cannot be connected to; nil: err has another cause.
 func dialProblem(err error) error {
 	dial, ok := errors.AsType[*net.OpError](err)
 	if !ok || dial.Op != "dial" {
@@ -207,7 +209,10 @@ func dialProblem(err error) error {
 	if dial.Addr == nil { // the name of the host has no address
 		return fmt.Errorf("no server can be reached: %w; check the address of --url or --against", netCause(err))
 	}
-	return fmt.Errorf("nothing listens at %s: %w; start the server, or give its address with --url or --against", dial.Addr, dial.Err)
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("nothing listens at %s: %w; start the server, or give its address with --url or --against", dial.Addr, dial.Err)
+	}
+	return fmt.Errorf("cannot connect to %s: %w", dial.Addr, dial.Err)
 }
 
 var errNoChecks = usagef("no check is chosen; `arcp conformance list` lists the checks, and --level all chooses every level")
