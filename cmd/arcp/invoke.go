@@ -16,6 +16,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 	"github.com/arcpd/arcpd/runtime"
 )
 
@@ -134,7 +135,7 @@ func (in invocation) authority(a *app, o *arcp.SubmitOptions) (err error) {
 
 // parseTime parses a time, or a duration after now.
 func parseTime(text string, now time.Time) (time.Time, error) {
-	if d, err := parseDuration(text); err == nil && d > 0 {
+	if d, err := settings.ParseDuration(text); err == nil && d > 0 {
 		return now.Add(d).UTC(), nil
 	}
 	at, err := time.Parse(time.RFC3339, text)

@@ -82,7 +82,7 @@ func wantedValue(kind string, err error) string {
 	case errors.Is(err, strconv.ErrRange):
 		return "is too large or too small"
 	case kind == "duration":
-		return "is not a duration such as 90s, 10m or 2h"
+		return "is not a duration such as 90s, 10m or 7d"
 	case strings.HasPrefix(kind, "uint"):
 		return "is not a whole number of 0 or more"
 	case strings.HasPrefix(kind, "int"):

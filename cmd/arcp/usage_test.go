@@ -53,7 +53,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{"bad dialect", []string{"invoke", "demo.echo", "--dialect", "x"}, `--dialect: "x" is not one of rfc, draft, auto`},
 		{"bad JSON", []string{"invoke", "demo.echo", "{"}, "the arguments: not JSON"},
 		{"no such file", []string{"invoke", "demo.echo", "@/nonexistent"}, "read /nonexistent: no such file"},
-		{"no duration", []string{"jobs", "ls", "--since", "bogus"}, `--since: "bogus" is not a duration such as 90s, 10m or 2h`},
+		{"no duration", []string{"jobs", "ls", "--since", "bogus"}, `--since: "bogus" is not a duration such as 90s, 10m or 7d`},
 		{"a large number", []string{"jobs", "ls", "--limit", "5000000000"}, `--limit: "5000000000" is too large`},
 		{"no switch", []string{"jobs", "ls", "--all=maybe"}, `--all: "maybe" is not true or false`},
 		{"negative wait", []string{"jobs", "wait", "job_1", "--timeout", "-1s"}, `--timeout: "-1s" is not a duration`},

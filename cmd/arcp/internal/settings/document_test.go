@@ -34,7 +34,7 @@ func TestEveryMistakeHasItsPosition(t *testing.T) {
 		`rcp.yaml:1:9: listen: one value is expected here, not a list or a group`,
 		`rcp.yaml:3:1: unknown key "resume_windo"; did you mean "resume-window"?`,
 		`rcp.yaml:4:1: tools: want a list, and not "disk.free" in it directly: begin each item with a dash: - name: disk.free`,
-		`rcp.yaml:7:10: drain: "soon" is not a duration such as 600s or 10m`,
+		`rcp.yaml:7:10: drain: "soon" is not a duration such as 90s, 10m or 7d`,
 		`rcp.yaml:8:11: max-jobs: "-1" is not a whole number of 0 or more`,
 		`rcp.yaml:9:7: unknown key "tls.cert"; did you mean "tls-cert"?`,
 		`rcp.yaml:9:16: unknown key "tls.key"; did you mean "tls-key"?`,

@@ -38,8 +38,8 @@ configuration file changes.
 The variable ` + "`ARCP_TOKEN`" + ` has the token of client commands. A server reads it only if there is no
 ` + "`ARCP_SERVER_TOKEN`" + ` and the value has the form NAME=TOKEN, as earlier versions had it.
 
-A duration is ` + "`10m` or `1m30s`, a size `64KiB`, `8MiB` or a number of bytes" + `. A list is repeated as a
-flag, and has commas in a variable. A block is only in the file.
+A duration is ` + "`90s`, `10m` or `7d`, a size `64KiB`, `8MiB` or a number of bytes" + `. A list is
+repeated as a flag, and has commas in a variable. A block is only in the file.
 
 `
 	documentTail = `[configuration-tools.md](configuration-tools.md) has the keys of ` + "`tools`" + `, and

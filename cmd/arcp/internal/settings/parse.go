@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/arcpd/arcpd/auth"
 )
@@ -117,9 +116,9 @@ func parseNumber(text string) (any, error) {
 }
 
 func parseDuration(text string) (any, error) {
-	d, err := time.ParseDuration(text)
+	d, err := ParseDuration(text)
 	if err != nil || d < 0 {
-		return nil, fmt.Errorf("%q is not a duration such as 600s or 10m", text)
+		return nil, fmt.Errorf("%q is not a duration such as 90s, 10m or 7d", text)
 	}
 	return d, nil
 }
