@@ -24,7 +24,7 @@ type jobTable struct {
 	perSession   map[arcp.SessionID]jobList
 	perPrincipal map[string]int                 // jobs, not of built-in tools
 	perCaller    map[string]int                 // jobs of built-in tools, by principal
-	argumentsOf  map[string]int64               // bytes, by principal
+	argumentsOf  map[string]int64               // bytes, by principal; not of calls of built-in tools
 	schedules    map[string]map[arcp.JobID]*run // by principal
 	scheduled    int                            // of all principals
 	counted      int                            // jobs that count for Limits.MaxJobs
@@ -167,7 +167,9 @@ func (t *jobTable) uncountConcluded() {
 func (t *jobTable) count(r *run, d int) {
 	n := int64(d * len(r.row.Arguments))
 	t.arguments += n
-	addCount(t.argumentsOf, r.row.Principal, n)
+	if !r.builtin() || r.isSchedule() {
+		addCount(t.argumentsOf, r.row.Principal, n)
+	}
 	if r.isSchedule() {
 		t.countSchedule(r, d)
 		return
