@@ -71,7 +71,7 @@ func (s *Set) Schemes() []string { return slices.Clone(s.current.Load().names) }
 func (s *Set) Principals() int { return s.current.Load().principals }
 
 // HasSeveralPrincipals reports whether more than one principal can authenticate: more than one is configured
-// by name, or there are an issuer of JWTs, anonymous access or an extra scheme. Local users that are not
+// by name, or an issuer of JWTs, anonymous access or an extra scheme is configured. Local users that are not
 // configured by name, and programs that the runtime starts, do not count.
 func (s *Set) HasSeveralPrincipals() bool { return s.current.Load().several }
 

@@ -59,14 +59,17 @@ func (b *Broker) emitChange(ctx context.Context, kind string, q *approval.Row) {
 	b.emit(ctx, q, kind, fmt.Sprintf("%q is %s", clip.Text(q.Subject(), maxMessageAction), describeStatus(q)), Summarize(q))
 }
 
+// outcomes are the resolutions that the runtime makes, as texts.
+var outcomes = map[string]string{approval.Approve: "approved", approval.Deny: "denied", approval.Granted: "granted",
+	approval.Answered: "answered", approval.ByDefault: "answered with its default"}
+
 // describeStatus returns the status of a question, and for a resolved one its resolution and the principal
 // that resolved it, which the payload of the event has, too.
 func describeStatus(q *approval.Row) string {
 	if q.Status != approval.Resolved {
 		return string(cmp.Or(q.Status, approval.Cancelled))
 	}
-	outcome, ok := map[string]string{approval.Approve: "approved", approval.Deny: "denied", approval.Granted: "granted",
-		approval.Answered: "answered", approval.ByDefault: "answered with its default"}[q.Resolution]
+	outcome, ok := outcomes[q.Resolution]
 	switch {
 	case !ok:
 		outcome = fmt.Sprintf("resolved to %q", clip.Text(q.Resolution, maxMessageAction))
