@@ -88,23 +88,24 @@ func (ix *index) SetAway(principal string, id arcp.SessionID, away bool) bool {
 	if _, before := ix.away[id]; before == away {
 		return false
 	}
-	ix.countSessionLocked(principal, id, -1)
+	change := 1 // of the number of disconnected agents for each agent
 	if away {
 		ix.away[id] = struct{}{}
 	} else {
 		delete(ix.away, id)
+		change = -1
 	}
-	ix.countSessionLocked(principal, id, 1)
-	return true
-}
-
-// countSessionLocked adds d for each agent of a session to the counts.
-func (ix *index) countSessionLocked(principal string, id arcp.SessionID, d int) {
+	live := map[Status]int{} // by their own status
 	for _, a := range ix.principalLocked(principal).agents {
-		if a.Session == id {
-			ix.countLocked(ix.shownLocked(&a.Agent), d)
+		if a.Session == id && a.IsLive() {
+			live[a.Status]++
 		}
 	}
+	for s, n := range live {
+		ix.countLocked(s, -change*n)
+		ix.countLocked(Disconnected, change*n)
+	}
+	return true
 }
 
 func (ix *index) countLocked(s Status, d int) {
