@@ -97,8 +97,8 @@ const closeReason = "the check has ended"
 // first argument is the violated rule.
 func (run *checkRun) Failf(format string, args ...any) {
 	rule, got := splitViolation(format, args)
-	run.rule, run.got = redact(rule, run.tr.secrets), clip.Ellipsis(redact(got, run.tr.secrets), maxGot)
-	run.failure = redact(fmt.Sprintf(format, args...), run.tr.secrets)
+	run.rule, run.got = run.tr.redact(rule), clip.Ellipsis(run.tr.redact(got), maxGot)
+	run.failure = run.tr.redact(fmt.Sprintf(format, args...))
 	runtime.Goexit()
 }
 

@@ -90,7 +90,7 @@ func (run *checkRun) openIn(d arcp.Dialect) (came string) {
 	}
 	judge(text)
 	if env, err := script.DecodeLoosely(text); err != nil || !answersIn(d, &received{Envelope: env}) {
-		return "got " + clip.Ellipsis(redact(string(text), run.tr.secrets), maxGot)
+		return "got " + clip.Ellipsis(run.tr.redact(string(text)), maxGot)
 	}
 	return ""
 }

@@ -46,7 +46,7 @@ func (run *checkRun) judge(rules []rule, f *judged, broken []violation) {
 		if transcript == nil {
 			transcript = run.tr.entries()
 		}
-		fs.add(b.rule.checkID(), finding{during: run.id, first: redact(b.text, run.tr.secrets), transcript: transcript})
+		fs.add(b.rule.checkID(), finding{during: run.id, first: run.tr.redact(b.text), transcript: transcript})
 	}
 }
 

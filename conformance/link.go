@@ -105,7 +105,7 @@ func (l *link) received(text []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, l.ended(err)
 	}
-	l.t.tr.add(l.n, Received, text)
+	l.t.tr.receive(l.n, text)
 	if isBinary(l.tc) {
 		return nil, errors.New("a message announces each binary frame: no message announces this one")
 	}

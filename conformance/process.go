@@ -244,7 +244,7 @@ func (run *checkRun) addOutput() {
 	for _, c := range run.conns {
 		if pc, ok := c.transportLink().tc.(*processConn); ok {
 			if log := pc.process.log.String(); log != "" {
-				run.failure += "\nthe standard error of the server ends with:\n" + redact(log, run.tr.secrets)
+				run.failure += "\nthe standard error of the server ends with:\n" + run.tr.redact(log)
 			}
 		}
 	}

@@ -1,8 +1,11 @@
 package conformance
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,12 +52,13 @@ const (
 
 // transcript records the frames of a check. It belongs to the goroutine of the check.
 type transcript struct {
-	now     func() time.Time
-	start   time.Time
-	secrets []string
-	head    []Entry
-	tail    []Entry
-	dropped int
+	now         func() time.Time
+	start       time.Time
+	secrets     []string // that the server must not send
+	credentials []string // that the server sent to the client
+	head        []Entry
+	tail        []Entry
+	dropped     int
 }
 
 func newTranscript(secrets []string) *transcript {
@@ -85,14 +89,11 @@ func (tr *transcript) entries() []Entry {
 
 // printable returns a frame as one line of bounded length without secrets.
 func (tr *transcript) printable(text []byte) string {
-	excess := len(text) - maxEntryText
-	if excess > 0 {
-		// redact does not recognise a truncated secret: leave room for a whole one.
-		text = text[:min(len(text), maxEntryText+1024)]
-	}
-	s := redact(strings.ToValidUTF8(string(text), "\uFFFD"), tr.secrets)
-	if excess > 0 {
-		s = fmt.Sprintf("%s… (%d bytes more)", clip.Text(s, maxEntryText), excess)
+	s := replaceSecrets(strings.ToValidUTF8(string(text), "\uFFFD"), tr.hidden())
+	if excess := len(s) - maxEntryText; excess > 0 {
+		s = fmt.Sprintf("%s… (%d bytes more)", clip.Text(redactMembers(clip.Text(s, maxEntryText)), maxEntryText), excess)
+	} else {
+		s = redactMembers(s)
 	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -111,10 +112,53 @@ var (
 	credential   = regexp.MustCompile(`("scheme"\s*:\s*"[^"]*"\s*,\s*"value"\s*:\s*)"(?:[^"\\]|\\.)*("|$)`)
 )
 
+// redact replaces the secrets and the credentials of the check in a text.
+func (tr *transcript) redact(s string) string { return redact(s, tr.hidden()) }
+
+// hidden returns the texts that are not shown, the longest first: one may begin with another.
+func (tr *transcript) hidden() []string {
+	list := slices.Concat(tr.secrets, tr.credentials)
+	slices.SortStableFunc(list, func(a, b string) int { return len(b) - len(a) })
+	return list
+}
+
+// receive records a frame of the server. The credentials in it are not shown from then on.
+func (tr *transcript) receive(conn int, text []byte) {
+	if bytes.Contains(text, []byte(`"credentials"`)) || bytes.Contains(text, []byte(`"credential_rotated"`)) {
+		walkStrings(text, func(member, value string, start, end int) {
+			if slices.Contains(credentialValues, member) {
+				tr.hide(value, string(text[start+1:end-1]))
+			}
+		})
+	}
+	tr.add(conn, Received, text)
+}
+
+// credentialValues are the members of a credential, and of the status of a replaced one, that have its value.
+var credentialValues = []string{"value", "credential_value"}
+
+// hide adds a credential in the forms in which a text may have it: its content, and the content as the server and as this
+// program encode it in JSON.
+func (tr *transcript) hide(value, encoded string) {
+	ours, _ := json.Marshal(value) // a string always encodes
+	for _, form := range []string{encoded, string(ours[1 : len(ours)-1]), value} {
+		if !slices.Contains(tr.credentials, form) {
+			tr.credentials = append(tr.credentials, form)
+		}
+	}
+}
+
 // redact replaces the secrets in a frame.
-func redact(s string, secrets []string) string {
+func redact(s string, secrets []string) string { return replaceSecrets(redactMembers(s), secrets) }
+
+// redactMembers replaces the content of the secret members of a frame, which may be cut.
+func redactMembers(s string) string {
 	s = secretMember.ReplaceAllString(s, `$1"`+redacted+`"`)
-	s = credential.ReplaceAllString(s, `$1"`+redacted+`"`)
+	return credential.ReplaceAllString(s, `$1"`+redacted+`"`)
+}
+
+// replaceSecrets replaces known secrets.
+func replaceSecrets(s string, secrets []string) string {
 	for _, secret := range secrets {
 		if secret != "" {
 			s = strings.ReplaceAll(s, secret, redacted)

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -24,6 +26,50 @@ func TestRedact(t *testing.T) {
 	} {
 		if got := redact(c.in, []string{"KNOWN", ""}); got != c.want {
 			t.Errorf("%s: redact(%s) = %s, want %s", c.name, c.in, got, c.want)
+		}
+	}
+}
+
+// The value of a credential that the server sends is in no report, whatever the members around it, and later texts
+// neither.
+func TestCredentialsAreNotShown(t *testing.T) {
+	long := "sk-" + strings.Repeat("z", 2*maxEntryText)
+	for _, c := range []struct{ name, frame, value string }{
+		{"another order", `{"type":"job.accepted","payload":{"credentials":[{"value":"sk-1","id":"c","scheme":"bearer"}]}}`, "sk-1"},
+		{"a second one", `{"payload":{"credentials":[{"value":"sk-1","id":"c"},{"id":"d","value":"sk-2"}]}}`, "sk-2"},
+		{"one begins with another", `{"payload":{"credentials":[{"value":"sk","id":"c"},{"value":"sk-sk","id":"d"}]}}`, "sk-sk"},
+		{"rotated", `{"type":"job.event","payload":{"kind":"status","body":{"phase":"credential_rotated","id":"c","value":"sk-1"}}}`, "sk-1"},
+		{"rotated, another member", `{"payload":{"body":{"credential_value":"sk-1","phase":"credential_rotated"}}}`, "sk-1"},
+		{"rotated, of RFC 0001", `{"type":"event.emit","payload":{"name":"credential_rotated","data":{"id":"c","value":"sk-1"}}}`, "sk-1"},
+		{"with escapes", `{"payload":{"credentials":[{"value":"sk\/1\u003d","id":"c"}]}}`, "sk/1="},
+		{"cut frame", `{"payload":{"credentials":[{"value":"sk-1","id":`, "sk-1"},
+		{"longer than an entry", `{"payload":{"credentials":[{"value":"` + long + `","id":"c"}]}}`, long},
+	} {
+		run := newCheckRun(t.Context(), &Target{}, nil)
+		run.tr.receive(1, []byte(c.frame))
+		quoted, _ := json.Marshal(c.value) // a string always encodes
+		run.tr.add(1, Received, []byte("again "+c.value+" "+string(quoted)))
+		run.execute(func(_ context.Context, t *checkRun) {
+			t.Failf("%s: got %s", "not "+c.value, `{"value":`+string(quoted)+`}`)
+		})
+		for _, shown := range []string{run.tr.entries()[0].Text, run.tr.entries()[1].Text, run.failure, run.rule, run.got} {
+			if !strings.Contains(shown, redacted) || strings.Contains(shown, "sk") || strings.Contains(shown, redacted+"-") {
+				t.Errorf("%s: the report shows %s", c.name, shown)
+			}
+		}
+		if len(run.tr.secrets) > 0 {
+			t.Errorf("%s: the server must not send its credential again", c.name)
+		}
+	}
+}
+
+// A value that is no credential is shown.
+func TestResultsAreShown(t *testing.T) {
+	tr := newTranscript(nil)
+	for _, frame := range []string{`{"payload":{"value":"v"}}`, `{"payload":{"credentials":[],"credential":"c","label":"v"}}`} {
+		tr.receive(1, []byte(frame))
+		if entries := tr.entries(); entries[len(entries)-1].Text != frame {
+			t.Errorf("%s is shown as %s", frame, entries[len(entries)-1].Text)
 		}
 	}
 }
