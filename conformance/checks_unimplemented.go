@@ -116,8 +116,11 @@ func (c *checkConn) sendWith(typ arcp.Type, p any, with func(*arcp.Envelope)) ar
 
 func unimplementedGated(t *checkRun, g *gatedMessage) {
 	offered := t.server.offers(g.feature)
-	if !offered && refusalSections[g.typ] == "" && !t.judges(House) {
-		t.SkipWithout(capabilityNeed(string(g.feature)))
+	if !offered && refusalSections[g.typ] == "" { // only SPEC.md has the server answer
+		if !t.judges(House) {
+			t.SkipWithout(capabilityNeed(string(g.feature)))
+		}
+		t.broke = House
 	}
 	c := t.Open(offer(g.feature))
 	if !offered {

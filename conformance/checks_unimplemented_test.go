@@ -46,3 +46,28 @@ func TestRefusalsOfCommands(t *testing.T) {
 		})
 	}
 }
+
+// Only SPEC.md has a server answer a message of a capability that it does not offer, unless a section of RFC 0001 has the
+// message refused. A missing answer is a failure of the level House, and the message is not sent if that is not judged.
+func TestNoAnswerWithoutCapability(t *testing.T) {
+	target := fakeTarget(t)
+	silent := regexp.MustCompile(`^.*"type":"nack".*$`)
+	target.plant = rewriting(func(frame string) string { return silent.ReplaceAllString(frame, "") })
+	for _, c := range []struct {
+		id     string
+		levels []Level
+		want   Status
+		level  Level
+	}{
+		{"unimplemented.artifact.put", ProtocolLevels, Skipped, Must},
+		{"unimplemented.artifact.put", Levels, Failed, House},
+		{"unimplemented.subscribe", Levels, Failed, House},
+		{"unimplemented.job.schedule", Levels, Failed, Must},
+	} {
+		r := &runner{target: &target, opts: &Options{Levels: c.levels, Timeout: time.Second}, server: &server{}}
+		check, _ := FindCheck(c.id)
+		if res := r.runOne(t.Context(), &check); res.Status != c.want || res.Level != c.level {
+			t.Errorf("%s is %s of the level %s, want %s of the level %s: %s", c.id, res.Status, res.Level, c.want, c.level, res.Reason)
+		}
+	}
+}
