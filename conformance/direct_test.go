@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 // (RFC §6.3): tool.result or tool.error is the only answer to tool.invoke.
 type direct struct {
 	transport.Conn
+	only    string   // the tool that runs without a job; empty: all
 	invoked sync.Map // ids of tool.invoke
 }
 
@@ -26,8 +28,14 @@ func (d *direct) Write(frame []byte) error {
 	var m struct {
 		Type arcp.Type `json:"type"`
 		ID   string    `json:"id"`
+
+		Payload struct {
+			Tool string `json:"tool"`
+		} `json:"payload"`
 	}
-	if json.Unmarshal(frame, &m) == nil && m.Type == arcp.ToolInvoke {
+	err := json.Unmarshal(frame, &m)
+	name, _, _ := strings.Cut(m.Payload.Tool, "@")
+	if err == nil && m.Type == arcp.ToolInvoke && (d.only == "" || name == d.only) {
 		d.invoked.Store(m.ID, true)
 	}
 	return d.Conn.Write(frame)
@@ -70,23 +78,36 @@ func (d *direct) Binary() bool {
 	return ok && r.Binary()
 }
 
-// A server that runs tools without jobs fails no check of jobs: they are skipped, and say why.
+// A server that runs tools without jobs, or one of them, fails no check of jobs: the checks that need such a tool are
+// skipped, and say why.
 func TestServerWithoutJobs(t *testing.T) {
 	if testing.Short() || race.Enabled {
 		t.Skip("runs all conformance checks")
 	}
-	target := ownTarget(t)
-	target.plant = func(conn transport.Conn) transport.Conn { return &direct{Conn: conn} }
-	skipped := 0
-	for _, res := range results(t, target) {
-		if res.Status == Failed {
-			t.Errorf("%s fails: %s", res.ID, res.Reason)
+	for _, c := range []struct{ only, habit string }{
+		{"", "tool.invoke makes a job: no"},
+		{"demo.echo", "tool.invoke makes a job: for some tools"},
+	} {
+		target := ownTarget(t)
+		target.plant = func(conn transport.Conn) transport.Conn { return &direct{Conn: conn, only: c.only} }
+		report, err := Run(t.Context(), target, Options{Parallel: 8, Timeout: bareTimeout, Quiet: bareQuiet})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if strings.Contains(res.Reason, "runs demo.echo without a job (RFC §6.3)") {
-			skipped++
+		skipped := map[string]int{}
+		for _, res := range report.Results {
+			if res.Status == Failed {
+				t.Errorf("%s: %s fails: %s", c.habit, res.ID, res.Reason)
+			}
+			if strings.Contains(res.Reason, " without a job (RFC §6.3)") {
+				skipped[res.Need]++
+			}
 		}
-	}
-	if skipped == 0 {
-		t.Error("no check is skipped because the server makes no jobs")
+		if skipped[toolNeed("demo.echo")] == 0 || c.only != "" && len(skipped) > 1 {
+			t.Errorf("%s: %v checks are skipped because a tool makes no job, want those of %q", c.habit, skipped, c.only)
+		}
+		if !slices.Contains(report.Habits, c.habit) {
+			t.Errorf("the habits are %q, want %q", report.Habits, c.habit)
+		}
 	}
 }

@@ -26,32 +26,36 @@ func probe(t *checkRun, checks []Check, s *server) {
 	closeSession(c)
 }
 
-// probeTools observes which of the tools the server has, and whether it runs them as jobs. It returns the
+// probeTools observes which of the tools the server has, and which it runs without a job (RFC §6.3). It returns the
 // connection that is open afterwards.
 func (c *checkConn) probeTools(s *server, names []string) *checkConn {
 	s.tools, s.direct = map[string]bool{}, map[string]bool{}
-	var refused []string // by tool.error
-	direct := false
+	answers := map[arcp.Type][]string{}
 	for _, name := range names {
 		if c.gone {
 			c = c.t.Dial()
 			c.v.lenient = true
 			c.Open()
 		}
-		var end arcp.Type
-		s.tools[name], end = c.tryTool(name)
-		switch end {
-		case arcp.ToolResult:
-			s.direct[name], direct = true, true
-		case arcp.ToolError:
-			refused = append(refused, name)
+		exists, answer := c.tryTool(name)
+		if s.tools[name] = exists; exists {
+			answers[answer] = append(answers[answer], name)
 		}
 		s.numbered = s.numbered || c.numbers
 	}
-	for _, name := range refused { // a server that makes jobs may refuse arguments before
-		s.direct[name] = direct
+	direct, jobs := answers[arcp.ToolResult], len(answers[arcp.JobAccepted])+len(answers[arcp.JobFailed]) > 0
+	habit := "yes"
+	switch {
+	case len(direct) > 0 && jobs:
+		habit = "for some tools"
+	case len(direct) > 0:
+		habit = "no"
+		direct = append(direct, answers[arcp.ToolError]...) // a server that makes jobs may refuse arguments before
 	}
-	s.saw("tool.invoke makes a job", !direct)
+	for _, name := range direct {
+		s.direct[name] = true
+	}
+	s.habits = append(s.habits, "tool.invoke makes a job: "+habit)
 	return c
 }
 
@@ -248,11 +252,10 @@ func (r *runner) observe(ctx context.Context, s *server, fn func(t *checkRun)) (
 	return t.failure
 }
 
-// tryTool reports whether the tool exists, and the type of its end if it has run without a job. It
-// submits the tool with an argument that most tools refuse. Any outcome except "no such tool" proves that
-// the tool exists. A server may accept the job before it looks for the tool; only an existing tool can be
-// cancelled.
-func (c *checkConn) tryTool(name string) (exists bool, direct arcp.Type) {
+// tryTool reports whether the tool exists, and the type of the first of toolAnswers; "" if none came. It submits the tool
+// with an argument that most tools refuse. Any outcome except "no such tool" proves that the tool exists. A server may accept
+// the job before it looks for the tool; only an existing tool can be cancelled.
+func (c *checkConn) tryTool(name string) (exists bool, answer arcp.Type) {
 	id := c.Send(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(`{"conformance_probe":true}`)})
 	var cancel arcp.MessageID
 	for {
@@ -260,19 +263,22 @@ func (c *checkConn) tryTool(name string) (exists bool, direct arcp.Type) {
 		if f == nil {
 			return false, ""
 		}
-		if f.CorrelationID == id && cancel == "" && (f.Type == arcp.ToolResult || f.Type == arcp.ToolError) {
-			direct = f.Type
+		if f.CorrelationID == id && answer == "" && slices.Contains(toolAnswers, f.Type) {
+			answer = f.Type
 		}
 		switch {
 		case f.CorrelationID == id && f.Type == arcp.JobAccepted:
 			cancel = c.Send(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(f.JobID)})
 		case f.CorrelationID == id && (f.Type == arcp.JobFailed || f.Type == arcp.Nack || f.Type == arcp.ToolError):
-			return !slices.Contains(noTool, f.errorCode()), direct
+			return !slices.Contains(noTool, f.errorCode()), answer
 		case f.CorrelationID == id && f.Type.Terminal(), cancel != "" && f.CorrelationID == cancel && f.Type == arcp.CancelAccepted:
-			return true, direct
+			return true, answer
 		}
 	}
 }
+
+// toolAnswers are the answers that show how a server runs a tool: the first two are those of a job.
+var toolAnswers = []arcp.Type{arcp.JobAccepted, arcp.JobFailed, arcp.ToolResult, arcp.ToolError}
 
 // noTool are the codes of a submit whose tool does not exist.
 var noTool = []arcp.Code{arcp.CodeAgentNotAvailable, arcp.CodeNotFound, arcp.CodeUnimplemented}
