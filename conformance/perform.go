@@ -151,6 +151,8 @@ func (h host) Func(name string) func([]script.Value) (script.Value, error) {
 		}
 	case "jwt":
 		return h.jwt
+	case "seconds_left": // until steps stop waiting for what comes by itself
+		return func([]script.Value) (script.Value, error) { return value(time.Until(h.PollDeadline()).Seconds()), nil }
 	case "download": // requests a link to an artifact
 		return h.download
 	case "steady": // drops names of tools that other checks register
