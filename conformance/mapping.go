@@ -189,12 +189,16 @@ func (m *Mapping) missingTool(name string) string {
 	if theirs := m.tool(name); theirs != name {
 		return "the server has no tool " + theirs + ", which the mapping file names for " + name
 	}
-	reason := "the server has no tool " + name
+	var help []string
 	if strings.HasPrefix(name, checkTools) {
-		reason += sourcesHint
+		help = append(help, sourcesHint)
 	}
 	if does := toolUses[name]; does != "" {
-		reason += "; name one that " + does + " in `tools` of the mapping file"
+		help = append(help, "name in `tools` of the mapping file one that "+does)
+	}
+	reason := "the server has no tool " + name
+	if len(help) > 0 {
+		reason += ": " + strings.Join(help, ", or ")
 	}
 	return reason
 }

@@ -274,3 +274,19 @@ func TestToolUses(t *testing.T) {
 		}
 	}
 }
+
+// The reason of a skipped check says what helps.
+func TestMissingTool(t *testing.T) {
+	m := &Mapping{Tools: map[string]string{"demo.echo": "echo"}}
+	for name, want := range map[string]string{
+		"demo.echo":         "the server has no tool echo, which the mapping file names for demo.echo",
+		"demo.panic":        "the server has no tool demo.panic: name in `tools` of the mapping file one that crashes",
+		"check.exec.echo":   "the server has no tool check.exec.echo: start the server with the configuration that `arcp conformance sources` prints",
+		"tools.overlay":     "the server has no tool tools.overlay",
+		"check.credentials": "the server has no tool check.credentials: start the server with the configuration that `arcp conformance sources` prints, or name in `tools` of the mapping file one that gets credentials of its job, and runs until it is cancelled",
+	} {
+		if got := m.missingTool(name); got != want {
+			t.Errorf("missingTool(%s) = %q, want %q", name, got, want)
+		}
+	}
+}

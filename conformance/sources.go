@@ -17,7 +17,7 @@ const (
 	mcpTools    = "check.mcp."
 	checkTools  = "check."
 	workerTools = "conformance."
-	sourcesHint = ": start the server with the configuration that `arcp conformance sources` prints"
+	sourcesHint = "start the server with the configuration that `arcp conformance sources` prints"
 )
 
 // WriteSources writes a configuration in the format of arcp.yaml with the tools that the groups
