@@ -18,7 +18,7 @@ import (
 //	refused CODE      the last message is refused, in the form that the client reads
 //	resume AFTER      redials and sends session.hello with a resume
 //	replays FIRST LAST  exactly these events come
-//	copies JOB        is follow: a replay may come before the answer to job.subscribe
+//	copies JOB        follow for a subscribed job: its replay may come before the answer to job.subscribe
 //
 // An answer is not correlated, so steps of a session come one after the other.
 var draftVerbs map[string]func(a *action) (Value, error)
