@@ -80,8 +80,8 @@ func (ix *index) shownLocked(a *Agent) Status {
 	return a.Status
 }
 
-// SetAway makes the counts have the live agents of a session as Disconnected, or as their own status again. It
-// reports whether that is a change.
+// SetAway counts the live agents of a session as Disconnected from now on, or by their own status. It reports
+// whether that is a change.
 func (ix *index) SetAway(principal string, id arcp.SessionID, away bool) bool {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()

@@ -18,7 +18,8 @@ type ownershipModel struct {
 	*fixture
 	agents map[string]*modelAgent // by principal and id
 	ended  map[arcp.SessionID]bool
-	events int // of alice
+	away   map[arcp.SessionID]bool // sessions whose agents are counted as disconnected
+	events int                     // of alice
 	mirror *mirror
 }
 
@@ -63,7 +64,7 @@ var modelSessions = map[arcp.SessionID]string{"sess_a1": "alice", "sess_a2": "al
 // subscriber equals the model.
 func TestOwnershipModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &ownershipModel{fixture: newFixture(t), agents: map[string]*modelAgent{}, ended: map[arcp.SessionID]bool{}}
+		m := &ownershipModel{fixture: newFixture(t), agents: map[string]*modelAgent{}, ended: map[arcp.SessionID]bool{}, away: map[arcp.SessionID]bool{}}
 		m.subscribe(rt)
 		rt.Repeat(map[string]func(*rapid.T){
 			"register":               m.register,
@@ -76,7 +77,16 @@ func TestOwnershipModel(t *testing.T) {
 				m.mirror.sub.Close()
 				m.restart(t)
 				m.events = 0
+				m.away = map[arcp.SessionID]bool{}
+				for _, a := range m.agents {
+					m.away[a.owner] = true
+				}
 				m.subscribe(rt)
+			},
+			"lose or get a connection": func(rt *rapid.T) {
+				s := drawSession(rt)
+				m.away[s] = !m.away[s]
+				m.SetAway(modelSessions[s], s, m.away[s])
 			},
 			"": m.check,
 		})
@@ -244,7 +254,11 @@ func (m *ownershipModel) compare(t *rapid.T) {
 		var want []string
 		for _, a := range m.agents {
 			if a.principal == p {
-				counts[a.status]++
+				shown := a.status
+				if m.away[a.owner] && !slices.Contains([]Status{Completed, Errored, Stopped}, a.status) {
+					shown = Disconnected
+				}
+				counts[shown]++
 				want = append(want, fmt.Sprintf("%s %s %s %q ended=%t", a.name, a.id, a.status, a.task, a.owner == ""))
 			}
 		}

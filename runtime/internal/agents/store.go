@@ -66,8 +66,8 @@ func NewStore(o Options) *Store {
 		away: make(map[arcp.SessionID]struct{})}}
 }
 
-// Load reads the agents of the store. It calls bad for an agent that cannot be read, and leaves
-// it out.
+// Load reads the agents of the store. It counts the live ones as Disconnected, because no session has a
+// connection yet; see SetAway. It calls bad for an agent that cannot be read, and leaves it out.
 func (s *Store) Load(ctx context.Context, bad func(key string, err error)) error {
 	return s.table().Scan(ctx, prefix, "", func(row records.Row[Agent], err error) bool {
 		if err != nil {
@@ -76,6 +76,9 @@ func (s *Store) Load(ctx context.Context, bad func(key string, err error)) error
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if row.Value.EndedAt.IsZero() {
+			s.away[row.Value.Session] = struct{}{} // no session has a connection yet
+		}
 		s.setLocked(row.Value.Principal, row.Value.ID, &row.Value, row.Size)
 		return true
 	})

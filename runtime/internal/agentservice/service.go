@@ -171,7 +171,6 @@ func (s *Service) Load(ctx context.Context) error {
 		return err
 	}
 	for _, a := range s.Store.All() {
-		s.Store.SetAway(a.Principal, a.Session, true) // no session has a connection yet
 		if len(a.Executes) == 0 {
 			continue
 		}
