@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -16,17 +17,17 @@ import (
 // is pure; recordSent tells it the frames of the client.
 type validator struct {
 	rules    []rule
-	version  string                       // member arcp of the client's session.open; empty before
-	offered  arcp.Capabilities            // capabilities in the client's session.open
-	secrets  []string                     // texts that the server must not send
-	lenient  bool                         // applies no rule
-	sentID   func(id string) bool         // reports whether any connection of the check used the id
-	rec      *record                      // state of the session over all its connections
-	session  arcp.SessionID               // empty until session.accepted
-	caps     arcp.Capabilities            // negotiated capabilities
-	nextSeq  uint64                       // expected event_seq; 0 after an attach: unknown
-	ids      map[[2]string]bool           // id of each frame, with the correlation_id of events
-	messages map[arcp.MessageID]*received // the first frame with each id
+	version  string                         // member arcp of the client's session.open; empty before
+	offered  arcp.Capabilities              // capabilities in the client's session.open
+	secrets  []string                       // texts that the server must not send
+	lenient  bool                           // applies no rule
+	sentID   func(id string) bool           // reports whether any connection of the check used the id
+	rec      *record                        // state of the session over all its connections
+	session  arcp.SessionID                 // empty until session.accepted
+	caps     arcp.Capabilities              // negotiated capabilities
+	nextSeq  uint64                         // expected event_seq; 0 after an attach: unknown
+	ids      map[[2]string]bool             // id of each frame, with the correlation_id of events
+	messages map[arcp.MessageID]sentMessage // the first frame with each id
 	jobs     map[jobStream]*jobView
 	accepted map[arcp.JobID]bool   // jobs submitted on this connection
 	ended    map[arcp.JobID]bool   // jobs whose final event was received
@@ -51,7 +52,7 @@ type jobView struct {
 
 func newValidator(secrets []string, sentID func(string) bool) *validator {
 	return &validator{rules: rules, secrets: secrets, sentID: sentID, rec: newRecord(), nextSeq: 1,
-		ids: map[[2]string]bool{}, messages: map[arcp.MessageID]*received{}, jobs: map[jobStream]*jobView{}, accepted: map[arcp.JobID]bool{},
+		ids: map[[2]string]bool{}, messages: map[arcp.MessageID]sentMessage{}, jobs: map[jobStream]*jobView{}, accepted: map[arcp.JobID]bool{},
 		ended: map[arcp.JobID]bool{}, traces: map[arcp.JobID]string{}}
 }
 
@@ -252,18 +253,25 @@ func (v *validator) correlation(f *received) error {
 // uniqueID checks that a frame with the id of an earlier one is the same message, which may be delivered twice
 // (RFC §6.4). The other members of a copy may differ, but for the request that an answer names.
 func (v *validator) uniqueID(f *received) error {
-	first := v.messages[f.ID]
-	if first == nil {
-		v.messages[f.ID] = f
-		return nil
+	m := sentMessage{typ: f.Type, job: f.JobID, payload: sha256.Sum256(f.Payload)}
+	if f.JobID == "" { // a repeated submit is answered with the events of the first one
+		m.answers = f.CorrelationID
 	}
-	// A repeated submit is answered with the events of the first one.
-	same := f.Type == first.Type && f.JobID == first.JobID && string(f.Payload) == string(first.Payload) &&
-		(f.JobID != "" || f.CorrelationID == first.CorrelationID)
-	if !same {
-		return fmt.Errorf("id %q is of %s and of another %s", f.ID, first.Type, f.Type)
+	first, known := v.messages[f.ID]
+	if !known {
+		v.messages[f.ID] = m
+	} else if m != first {
+		return fmt.Errorf("id %q is of %s and of another %s", f.ID, first.typ, f.Type)
 	}
 	return nil
+}
+
+// sentMessage is what two frames with the same id must have in common.
+type sentMessage struct {
+	typ     arcp.Type
+	job     arcp.JobID
+	answers arcp.MessageID    // the request, unless it is an event of a job
+	payload [sha256.Size]byte // its digest
 }
 
 // once checks that a message is sent once on each connection. A repeated submit receives the same
