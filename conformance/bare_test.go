@@ -268,13 +268,18 @@ func TestBareServer(t *testing.T) {
 // results runs the checks of the groups, or all.
 func results(t *testing.T, target Target, groups ...string) []Result {
 	t.Helper()
+	return report(t, target, groups...).Results
+}
+
+func report(t *testing.T, target Target, groups ...string) Report {
+	t.Helper()
 	parallel := 8
 	if race.Enabled { // the large frames of some checks take seconds of work
 		parallel = 3
 	}
-	report, err := Run(t.Context(), target, Options{Groups: groups, Parallel: parallel, Timeout: bareTimeout, Quiet: bareQuiet})
+	r, err := Run(t.Context(), target, Options{Groups: groups, Parallel: parallel, Timeout: bareTimeout, Quiet: bareQuiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return report.Results
+	return r
 }

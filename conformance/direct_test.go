@@ -9,7 +9,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance/proxy"
-	"github.com/arcpd/arcpd/internal/race"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -81,19 +80,13 @@ func (d *direct) Binary() bool {
 // A server that runs tools without jobs, or one of them, fails no check of jobs: the checks that need such a tool are
 // skipped, and say why.
 func TestServerWithoutJobs(t *testing.T) {
-	if testing.Short() || race.Enabled {
-		t.Skip("runs all conformance checks")
-	}
 	for _, c := range []struct{ only, habit string }{
 		{"", "tool.invoke makes a job: no"},
 		{"demo.echo", "tool.invoke makes a job: for some tools"},
 	} {
 		target := ownTarget(t)
 		target.plant = func(conn transport.Conn) transport.Conn { return &direct{Conn: conn, only: c.only} }
-		report, err := Run(t.Context(), target, Options{Parallel: 8, Timeout: bareTimeout, Quiet: bareQuiet})
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := report(t, target)
 		skipped := map[string]int{}
 		for _, res := range report.Results {
 			if res.Status == Failed {
