@@ -133,11 +133,15 @@ func (h *handshake) createSession(now time.Time, q machine.EstablishRequest) {
 	})
 }
 
-// refuseSession returns the refusal of a session beyond a limit.
-func refuseSession(full *session.ExceededLimit) *arcp.Error {
+// refuseSession returns the refusal of a session beyond a limit. own is the limit that the principal has of its own;
+// 0: none.
+func refuseSession(full *session.ExceededLimit, own int) *arcp.Error {
 	setting := "max-" + strings.ReplaceAll(full.Limit, "_", "-")
-	if full.Share {
+	switch {
+	case full.Share:
 		setting = "its share of max-sessions; close some, or set " + setting
+	case own > 0 && full.Limit == "sessions_per_principal":
+		setting = "limits.sessions of the principal"
 	}
 	return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached (%s)", full.N, strings.ReplaceAll(full.Limit, "_", " "),
 		setting).RetryAfter(1)
@@ -155,8 +159,9 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 	s.mu.Lock()
 	limits := s.limits.Sessions
 	s.mu.Unlock()
-	if n := c.principal.identity.Limits.Sessions; n > 0 {
-		limits.PerPrincipal = n
+	own := c.principal.identity.Limits.Sessions
+	if own > 0 {
+		limits.PerPrincipal = own
 	}
 	if !s.opts.Auth.HasSeveralPrincipals() {
 		limits.Share = 0
@@ -171,7 +176,7 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 	})
 	if full != nil {
 		s.opts.Metrics.RateLimited.WithLabelValues(full.Limit).Inc()
-		return refuseSession(full)
+		return refuseSession(full, own)
 	}
 	if evicted {
 		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()
