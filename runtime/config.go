@@ -121,7 +121,8 @@ type IDGenerator = tracing.IDGenerator
 // negative one has no bound.
 //
 // The share of a principal is three quarters of a limit if Config.Auth.HasSeveralPrincipals, and else the
-// whole. It is the whole also of limits below 1,000 and of MaxArguments below 64 MiB. Limits of an auth.Identity replace the share.
+// whole. It is the whole also of limits below 1,000 and of MaxArguments below 64 MiB. Limits of an
+// auth.Identity replace the share.
 type Limits struct {
 	MaxConnections          int // open connections; default 100,000; see Runtime.Gate
 	MaxUnauthenticated      int // connections that are not authenticated; default 1,024
